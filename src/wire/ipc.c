@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// Theory of operation: one row per message type says how long its body is, how many descriptors come with it, and which
+// function looks at counts, texts and enumerations inside. Bodies are copied before they are looked at: their place in
+// a channel's buffer need not be aligned.
+#include "wire/ipc.h"
+
+#include <errno.h>
+
+// Values of the policy room's enumerations (which this room may not include); tests/unit/wire/test_ipc.c compares them.
+enum { PROTOCOLS = 4, VERDICTS = 3, REASONS = 23, APPS = 4 };
+
+static bool is_text(const char *text, size_t size) { return memchr(text, '\0', size) != NULL; }
+
+static bool is_address(const struct addr *address) {
+    static const uint8_t zeros[12];
+    switch (address->family) {
+    case ADDR_NONE:
+        return true;
+    case ADDR_IPV4:
+        return memcmp(address->bytes + 4, zeros, sizeof(zeros)) == 0;
+    case ADDR_IPV6:
+        return true;
+    }
+    return false;
+}
+
+static bool is_server(const struct ipc_resolver_server *server) {
+    return server->address.family != ADDR_NONE && is_address(&server->address) && server->port != 0;
+}
+
+static bool is_ports(const struct ipc_ports *ports) {
+    if (ports->count > IPC_PORTS_MAX) return false;
+    for (uint32_t i = 0; i < ports->count; i++)
+        if (ports->ports[i] == 0) return false;
+    return true;
+}
+
+static bool check_error(const void *body, size_t len) {
+    (void)len;
+    return is_text(body, IPC_TEXT_SIZE);
+}
+
+static bool check_keeper_start(const void *body, size_t len) {
+    struct ipc_keeper_start start;
+    memcpy(&start, body, sizeof(start));
+    (void)len;
+    return is_ports(&start.loopback_ports);
+}
+
+static bool check_ports(const void *body, size_t len) {
+    struct ipc_ports ports;
+    memcpy(&ports, body, sizeof(ports));
+    (void)len;
+    return is_ports(&ports);
+}
+
+static bool check_mapping(const void *body, size_t len) {
+    struct ipc_mapping mapping;
+    memcpy(&mapping, body, sizeof(mapping));
+    (void)len;
+    return mapping.index < IPC_MAPPINGS_MAX && mapping.name[0] != '\0' && is_text(mapping.name, sizeof(mapping.name));
+}
+
+static bool check_gate_start(const void *body, size_t len) { return is_text(body, len); }
+
+static bool check_policy(const void *body, size_t len) {
+    struct ipc_policy policy;
+    memcpy(&policy, body, sizeof(policy));
+    (void)len;
+    return policy.size > 0 && policy.keep_existing <= 1;
+}
+
+static bool check_decision(const void *body, size_t len) {
+    struct ipc_decision decision;
+    memcpy(&decision, body, sizeof(decision));
+    (void)len;
+    if (decision.event > 1 || decision.protocol >= PROTOCOLS || decision.verdict >= VERDICTS) return false;
+    if (decision.reason >= REASONS || decision.app >= APPS || !is_address(&decision.address)) return false;
+    return is_text(decision.name, sizeof(decision.name)) && is_text(decision.hint, sizeof(decision.hint));
+}
+
+static bool check_resolver_start(const void *body, size_t len) {
+    struct ipc_resolver_start start;
+    memcpy(&start, body, sizeof(start));
+    (void)len;
+    if (start.count > IPC_SERVERS_MAX) return false;
+    for (uint32_t i = 0; i < start.count; i++)
+        if (!is_server(&start.servers[i])) return false;
+    return true;
+}
+
+static bool check_query(const void *body, size_t len) {
+    struct ipc_query query;
+    memcpy(&query, body, sizeof(query));
+    (void)len;
+    if (query.has_server > 1 || (query.has_server && !is_server(&query.server))) return false;
+    return is_text(query.name, sizeof(query.name));
+}
+
+static bool check_answer(const void *body, size_t len) {
+    struct ipc_answer answer;
+    memcpy(&answer, body, sizeof(answer));
+    if (answer.status > 0 || answer.length > DNS_ANSWER_MAX || answer.length != len - sizeof(answer)) return false;
+    return answer.status == 0 || answer.length == 0;
+}
+
+static const struct {
+    size_t size;
+    uint8_t fds;
+    bool known, has_tail; // with a tail, size is the least
+    bool (*check)(const void *body, size_t len);
+} messages[IPC_TYPE_COUNT] = {
+    [IPC_ERROR] = {sizeof(struct ipc_error), 0, true, false, check_error},
+    [IPC_KEEPER_START] = {sizeof(struct ipc_keeper_start), 0, true, false, check_keeper_start},
+    [IPC_KEEPER_READY] = {0, 2, true, false, NULL},
+    [IPC_KEEPER_GATE] = {0, 1, true, false, NULL},
+    [IPC_KEEPER_PORTS] = {sizeof(struct ipc_ports), 0, true, false, check_ports},
+    [IPC_GATE_SOCKETS] = {0, IPC_SOCKET_COUNT, true, false, NULL},
+    [IPC_MAPPING] = {sizeof(struct ipc_mapping), 0, true, false, check_mapping},
+    [IPC_MAPPINGS_END] = {0, 0, true, false, NULL},
+    [IPC_GATE_START] = {sizeof(struct ipc_gate_start), 2, true, false, check_gate_start},
+    [IPC_GATE_POLICY] = {sizeof(struct ipc_policy), 1, true, false, check_policy},
+    [IPC_GATE_READY] = {0, 0, true, false, NULL},
+    [IPC_GATE_ACTIVE] = {sizeof(struct ipc_active), 0, true, false, NULL},
+    [IPC_DECISION] = {sizeof(struct ipc_decision), 0, true, false, check_decision},
+    [IPC_RESOLVER_START] = {sizeof(struct ipc_resolver_start), 0, true, false, check_resolver_start},
+    [IPC_RESOLVER_READY] = {0, 0, true, false, NULL},
+    [IPC_RESOLVER_GATE] = {0, 1, true, false, NULL},
+    [IPC_QUERY] = {sizeof(struct ipc_query), 0, true, false, check_query},
+    [IPC_ANSWER] = {sizeof(struct ipc_answer), 0, true, true, check_answer},
+};
+_Static_assert(IPC_SOCKET_COUNT <= IPC_FDS_MAX, "every message's descriptors fit");
+_Static_assert(sizeof(struct ipc_answer) + DNS_ANSWER_MAX <= IPC_BODY_MAX, "the longest message fits");
+
+int ipc_check(uint32_t type, const void *body, size_t body_len, size_t fd_count) {
+    if (type >= IPC_TYPE_COUNT || !messages[type].known) return -EBADMSG;
+    if (fd_count != messages[type].fds) return -EBADMSG;
+    if (messages[type].has_tail ? body_len < messages[type].size : body_len != messages[type].size) return -EBADMSG;
+    return messages[type].check == NULL || messages[type].check(body, body_len) ? 0 : -EBADMSG;
+}

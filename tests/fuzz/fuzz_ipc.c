@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages between our processes: first byte the type, second the descriptors, then the body. In what is accepted every
+// text ends inside its field.
+#include "wire/ipc.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    if (size < 2) return 0;
+    size_t len = size - 2;
+    uint8_t *body = malloc(len ? len : 1);
+    if (!body) abort();
+    if (len) memcpy(body, data + 2, len);
+    if (ipc_check(data[0], body, len, data[1]) == 0) {
+        struct ipc_decision decision;
+        struct ipc_query query;
+        if (data[0] == IPC_ERROR && strnlen((char *)body, len) == len) abort();
+        if (data[0] == IPC_DECISION) {
+            memcpy(&decision, body, sizeof(decision));
+            if (strnlen(decision.name, NAME_SIZE) == NAME_SIZE) abort();
+            if (strnlen(decision.hint, sizeof(decision.hint)) == sizeof(decision.hint)) abort();
+        }
+        if (data[0] == IPC_QUERY) {
+            memcpy(&query, body, sizeof(query));
+            if (strnlen(query.name, NAME_SIZE) == NAME_SIZE) abort();
+        }
+    }
+    free(body);
+    return 0;
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// TLS ClientHello: a hello that is accepted was not accepted before its last byte, and stays so with bytes behind it.
+#include "wire/tls.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static enum wire_result parse_copy(const uint8_t *data, size_t size, struct tls_hello *ret_hello) {
+    uint8_t *copy = malloc(size ? size : 1); // ends where the input ends
+    if (!copy) abort();
+    if (size) memcpy(copy, data, size);
+    enum wire_result result = tls_hello_parse(copy, size, ret_hello);
+    free(copy);
+    return result;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    struct tls_hello hello = {0};
+    enum wire_app app = wire_classify(data, size);
+    enum wire_result result = parse_copy(data, size, &hello);
+    if (result == WIRE_OK && (app != WIRE_APP_TLS || hello.sni_len >= sizeof(hello.sni))) abort();
+    if (result == WIRE_OK && hello.has_sni != (hello.sni_len > 0)) abort();
+    if (result != WIRE_OK || size > 512) return 0;
+    bool whole = false;
+    for (size_t len = 0; len <= size; len++) {
+        enum wire_result now = parse_copy(data, len, &hello);
+        if (now == WIRE_BAD || (whole && now != WIRE_OK)) abort();
+        whole = now == WIRE_OK;
+    }
+    return 0;
+}

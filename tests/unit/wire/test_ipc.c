@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "policy/policy.h"
+#include "wire/ipc.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+// The wire room may not include the policy room: its numbers of values are held to this.
+_Static_assert(POLICY_DNS == 3 && POLICY_INSPECT == 2 && POLICY_REASON_COUNT == 23 && POLICY_APP_OTHER == 3, "ipc.c");
+
+static int check_at(enum ipc_type type, const void *body, size_t len, size_t fds) {
+    // A copy at an odd address, of exactly that size: the sanitizers see reads outside and misaligned ones.
+    uint8_t *copy = malloc(len + 1);
+    assert_non_null(copy);
+    if (len) memcpy(copy + 1, body, len);
+    int result = ipc_check(type, copy + 1, len, fds);
+    free(copy);
+    return result;
+}
+#define GOOD(type, object) assert_int_equal(check_at(type, &(object), sizeof(object), 0), 0)
+#define BAD(type, object) assert_int_equal(check_at(type, &(object), sizeof(object), 0), -EBADMSG)
+
+static void test_sizes(void **state) {
+    (void)state;
+    const struct {
+        enum ipc_type type;
+        size_t size, fds;
+    } rows[] = {
+        {IPC_ERROR, 1024, 0},
+        {IPC_KEEPER_START, sizeof(struct ipc_keeper_start), 0},
+        {IPC_KEEPER_READY, 0, 2},
+        {IPC_KEEPER_GATE, 0, 1},
+        {IPC_KEEPER_PORTS, 132, 0},
+        {IPC_GATE_SOCKETS, 0, 7},
+        {IPC_MAPPINGS_END, 0, 0},
+        {IPC_GATE_START, 64, 2},
+        {IPC_GATE_READY, 0, 0},
+        {IPC_GATE_ACTIVE, 24, 0},
+        {IPC_DECISION, sizeof(struct ipc_decision), 0},
+        {IPC_RESOLVER_START, sizeof(struct ipc_resolver_start), 0},
+        {IPC_RESOLVER_READY, 0, 0},
+        {IPC_RESOLVER_GATE, 0, 1},
+        {IPC_QUERY, sizeof(struct ipc_query), 0},
+        {IPC_ANSWER, 12, 0},
+    };
+    static const uint8_t zeros[2048];
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        assert_int_equal(check_at(rows[i].type, zeros, rows[i].size, rows[i].fds), 0);
+        assert_int_equal(check_at(rows[i].type, zeros, rows[i].size + 1, rows[i].fds), -EBADMSG);
+        assert_int_equal(check_at(rows[i].type, zeros, rows[i].size, rows[i].fds + 1), -EBADMSG);
+        if (rows[i].size) assert_int_equal(check_at(rows[i].type, zeros, rows[i].size - 1, rows[i].fds), -EBADMSG);
+        if (rows[i].fds) assert_int_equal(check_at(rows[i].type, zeros, rows[i].size, rows[i].fds - 1), -EBADMSG);
+    }
+    assert_int_equal(check_at(0, zeros, 0, 0), -EBADMSG);
+    assert_int_equal(check_at(IPC_TYPE_COUNT, zeros, 0, 0), -EBADMSG);
+    assert_int_equal(ipc_check(UINT32_MAX, zeros, 0, 0), -EBADMSG);
+}
+
+static void test_texts(void **state) {
+    (void)state;
+    struct ipc_error error;
+    memset(&error, 'x', sizeof(error));
+    BAD(IPC_ERROR, error);
+    error.text[IPC_TEXT_SIZE - 1] = '\0';
+    GOOD(IPC_ERROR, error);
+    struct ipc_gate_start start;
+    memset(&start, 'x', sizeof(start));
+    assert_int_equal(check_at(IPC_GATE_START, &start, sizeof(start), 2), -EBADMSG);
+    start.sandbox[63] = '\0';
+    assert_int_equal(check_at(IPC_GATE_START, &start, sizeof(start), 2), 0);
+    struct ipc_mapping mapping = {.index = IPC_MAPPINGS_MAX - 1, .name = "a"};
+    GOOD(IPC_MAPPING, mapping);
+    mapping.index++;
+    BAD(IPC_MAPPING, mapping);
+    mapping.index = 0;
+    mapping.name[0] = '\0';
+    BAD(IPC_MAPPING, mapping);
+    memset(mapping.name, 'x', sizeof(mapping.name));
+    BAD(IPC_MAPPING, mapping);
+}
+
+static void test_counts(void **state) {
+    (void)state;
+    struct ipc_ports ports = {.count = IPC_PORTS_MAX};
+    BAD(IPC_KEEPER_PORTS, ports); // port 0
+    memset(ports.ports, 1, sizeof(ports.ports));
+    GOOD(IPC_KEEPER_PORTS, ports);
+    ports.count++;
+    BAD(IPC_KEEPER_PORTS, ports);
+    struct ipc_keeper_start start = {.loopback_ports = ports};
+    BAD(IPC_KEEPER_START, start);
+    struct ipc_resolver_start resolver = {.count = 1, .servers = {{.address = addr_ipv4(0x7f000001), .port = 53}}};
+    GOOD(IPC_RESOLVER_START, resolver);
+    resolver.count = 2;
+    BAD(IPC_RESOLVER_START, resolver);
+    resolver.count = IPC_SERVERS_MAX + 1;
+    BAD(IPC_RESOLVER_START, resolver);
+    resolver.count = UINT32_MAX;
+    BAD(IPC_RESOLVER_START, resolver);
+}
+
+static void test_decision(void **state) {
+    (void)state;
+    const struct ipc_decision good = {
+        .event = 1, .protocol = 3, .verdict = 2, .reason = 22, .app = 3, .address = addr_ipv4(0x01020304)};
+    GOOD(IPC_DECISION, good);
+    const size_t offsets[] = {
+        offsetof(struct ipc_decision, event),        offsetof(struct ipc_decision, protocol),
+        offsetof(struct ipc_decision, verdict),      offsetof(struct ipc_decision, reason),
+        offsetof(struct ipc_decision, app),          offsetof(struct ipc_decision, address),
+        offsetof(struct ipc_decision, address) + 16, // behind an IPv4 address there are zeros
+    };
+    for (size_t i = 0; i < sizeof(offsets) / sizeof(offsets[0]); i++) {
+        struct ipc_decision decision = good;
+        ((uint8_t *)&decision)[offsets[i]]++;
+        BAD(IPC_DECISION, decision);
+    }
+    struct ipc_decision decision = good;
+    memset(decision.name, 'x', sizeof(decision.name));
+    BAD(IPC_DECISION, decision);
+    decision = good;
+    memset(decision.hint, 'x', sizeof(decision.hint));
+    BAD(IPC_DECISION, decision);
+}
+
+static void test_query(void **state) {
+    (void)state;
+    struct ipc_query query = {.id = 1, .type = 1, .name = "example.com"};
+    GOOD(IPC_QUERY, query);
+    query.has_server = 1;
+    BAD(IPC_QUERY, query);
+    query.server.address = addr_ipv4(0x7f000001);
+    BAD(IPC_QUERY, query);
+    query.server.port = 53;
+    GOOD(IPC_QUERY, query);
+    query.has_server = 2;
+    BAD(IPC_QUERY, query);
+    query.has_server = 0;
+    memset(query.name, 'x', sizeof(query.name));
+    BAD(IPC_QUERY, query);
+}
+
+static void test_answer(void **state) {
+    (void)state;
+    static struct {
+        struct ipc_answer answer;
+        uint8_t message[DNS_ANSWER_MAX + 1];
+    } tail;
+    const size_t size = sizeof(struct ipc_answer);
+    tail.answer.length = 20;
+    assert_int_equal(check_at(IPC_ANSWER, &tail, size + 20, 0), 0);
+    assert_int_equal(check_at(IPC_ANSWER, &tail, size + 19, 0), -EBADMSG);
+    assert_int_equal(check_at(IPC_ANSWER, &tail, size + 21, 0), -EBADMSG);
+    tail.answer.status = -EIO;
+    assert_int_equal(check_at(IPC_ANSWER, &tail, size + 20, 0), -EBADMSG);
+    tail.answer.length = 0;
+    assert_int_equal(check_at(IPC_ANSWER, &tail, size, 0), 0);
+    tail.answer.status = 1;
+    assert_int_equal(check_at(IPC_ANSWER, &tail, size, 0), -EBADMSG);
+    tail.answer = (struct ipc_answer){.length = DNS_ANSWER_MAX};
+    assert_int_equal(check_at(IPC_ANSWER, &tail, size + DNS_ANSWER_MAX, 0), 0);
+    tail.answer.length++;
+    assert_int_equal(check_at(IPC_ANSWER, &tail, size + DNS_ANSWER_MAX + 1, 0), -EBADMSG);
+}
+
+static void test_policy(void **state) {
+    (void)state;
+    struct ipc_policy policy = {.generation = 1, .size = 100, .keep_existing = 1};
+    assert_int_equal(check_at(IPC_GATE_POLICY, &policy, sizeof(policy), 1), 0);
+    policy.keep_existing = 2;
+    assert_int_equal(check_at(IPC_GATE_POLICY, &policy, sizeof(policy), 1), -EBADMSG);
+    policy.keep_existing = 0;
+    policy.size = 0;
+    assert_int_equal(check_at(IPC_GATE_POLICY, &policy, sizeof(policy), 1), -EBADMSG);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sizes),    cmocka_unit_test(test_texts), cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_decision), cmocka_unit_test(test_query), cmocka_unit_test(test_answer),
+        cmocka_unit_test(test_policy),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
