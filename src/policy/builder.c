@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line's building blocks: one option at a time into a native model. What is given twice is kept once.
+#include <errno.h>
+
+#include "base/mem.h"
+#include "policy/binding.h"
+#include "policy/entry.h"
+#include "policy/yaml.h"
+
+// Options are few; a table of hashes that lives for one append would cost more than a walk.
+static bool is_listed(const struct policy_entry *entries, size_t count, const struct policy_entry *entry) {
+    for (size_t i = 0; i < count; i++)
+        if (policy_entry_equal(&entries[i], entry)) return true;
+    return false;
+}
+
+static int append(struct policy_entry **entries, size_t *count, struct policy_entry *entry, const char *source,
+                  struct error *err) {
+    struct policy_entry_list list = {.entries = entries, .count = count};
+    if (is_listed(*entries, *count, entry)) {
+        policy_entry_done(entry);
+        return 0;
+    }
+    entry->source = strdup(source);
+    if (!entry->source) policy_entry_done(entry);
+    if (!entry->source || policy_entry_append(&list, entry) < 0) return error_set(err, -ENOMEM, "out of memory");
+    return 0;
+}
+
+int policy_model_allow(struct policy_model *model, const char *host, const char *source, struct error *err) {
+    struct policy_entry entry;
+    uint16_t port;
+    if (host[0] == '@')
+        return error_set(err, -EINVAL, "\"%.200s\": presets are not built yet; list the hosts with --allow HOST", host);
+    int r = policy_entry_parse_host(host, strlen(host), true, &entry, &port, err);
+    if (r < 0) return r;
+    entry.protocol = POLICY_ENTRY_HTTPS;
+    uint16_t stated = port ? port : 443;
+    if (policy_entry_add_ports(&entry, stated, stated) < 0) return error_set(err, -ENOMEM, "out of memory");
+    return append(&model->allow, &model->allow_count, &entry, source, err);
+}
+
+static int add_cidr(struct policy_entry **entries, size_t *count, const char *cidr, const char *source,
+                    struct error *err) {
+    struct policy_entry entry = {.kind = POLICY_ENTRY_CIDR, .protocol = POLICY_ENTRY_ANY};
+    int r = policy_entry_parse_cidr(cidr, strlen(cidr), &entry.prefix, err);
+    return r < 0 ? r : append(entries, count, &entry, source, err);
+}
+
+int policy_model_allow_cidr(struct policy_model *model, const char *cidr, const char *source, struct error *err) {
+    return add_cidr(&model->allow, &model->allow_count, cidr, source, err);
+}
+
+int policy_model_deny_cidr(struct policy_model *model, const char *cidr, const char *source, struct error *err) {
+    return add_cidr(&model->deny, &model->deny_count, cidr, source, err);
+}
+
+// --- bindings ---
+
+// The first "=" that a secret reference follows: templates and commands may hold other ones.
+static const char *find_secret(const char *text) {
+    for (const char *at = strchr(text, '='); at; at = strchr(at + 1, '=')) {
+        static const char *const kinds[] = {"env:", "file:", "cmd:", "store:"};
+        for (size_t i = 0; i < ARRAY_LENGTH(kinds); i++)
+            if (strncmp(at + 1, kinds[i], strlen(kinds[i])) == 0) return at;
+    }
+    return NULL;
+}
+
+static int bind_github(struct policy_binding *binding, const char *args, size_t len, struct error *err) {
+    while (args) { // NULL: no list, any repository
+        const char *comma = memchr(args, ',', len);
+        size_t part = comma ? (size_t)(comma - args) : len;
+        int r = policy_binding_add_repo(binding, args, part, err);
+        if (r < 0) return r;
+        len -= comma ? part + 1 : part;
+        args = comma ? comma + 1 : NULL;
+    }
+    return 0;
+}
+
+// HOST:NAME[:TEMPLATE]
+static int bind_header(struct policy_binding *binding, const char *args, size_t len, struct error *err) {
+    const char *colon = args ? memchr(args, ':', len) : NULL;
+    if (!colon) return error_set(err, -EINVAL, "a header binding is header:HOST:NAME[:TEMPLATE]=SECRET");
+    size_t host_len = (size_t)(colon - args);
+    int r = policy_binding_set_host(binding, args, host_len, err);
+    if (r < 0) return r;
+    const char *name = colon + 1, *end = args + len;
+    const char *second = memchr(name, ':', (size_t)(end - name));
+    r = policy_binding_set_header(binding, name, (size_t)((second ? second : end) - name), err);
+    if (r < 0 || !second) return r;
+    return policy_binding_set_value(binding, second + 1, (size_t)(end - second - 1), err);
+}
+
+static int bind_bare(struct policy_binding *binding, const char *args, size_t len, struct error *err) {
+    (void)binding;
+    (void)len;
+    return args ? error_set(err, -EINVAL, "this kind of binding takes no arguments; remove what follows the colon") : 0;
+}
+
+static const struct {
+    const char *word;
+    enum policy_binding_kind kind;
+    int (*bind)(struct policy_binding *binding, const char *args, size_t len, struct error *err);
+} builder_kinds[] = {
+    {"github", POLICY_BINDING_GITHUB, bind_github},
+    {"mistral_api", POLICY_BINDING_MISTRAL_API, bind_bare},
+    {"workspace", POLICY_BINDING_WORKSPACE, bind_bare},
+    {"header", POLICY_BINDING_HEADER, bind_header},
+};
+
+static int parse_binding(struct policy_binding *binding, const char *text, struct error *err) {
+    const char *secret = find_secret(text);
+    // Without a known kind of reference: only a template may hold a '='.
+    if (!secret && strncmp(text, "header:", strlen("header:")) != 0) secret = strchr(text, '=');
+    size_t len = secret ? (size_t)(secret - text) : strlen(text);
+    const char *colon = memchr(text, ':', len);
+    size_t word_len = colon ? (size_t)(colon - text) : len;
+    for (size_t i = 0; i < ARRAY_LENGTH(builder_kinds); i++) {
+        if (strlen(builder_kinds[i].word) != word_len || memcmp(builder_kinds[i].word, text, word_len) != 0) continue;
+        binding->kind = builder_kinds[i].kind;
+        int r = builder_kinds[i].bind(binding, colon ? colon + 1 : NULL, colon ? len - word_len - 1 : 0, err);
+        if (r == 0 && secret && binding->kind == POLICY_BINDING_WORKSPACE)
+            return error_set(err, -EINVAL, "the workspace binding takes no secret; remove it");
+        return r < 0 || !secret ? r : policy_binding_set_secret(binding, secret + 1, strlen(secret + 1), err);
+    }
+    return error_set(err, -EINVAL,
+                     "the kinds are github[:REPO,...], mistral_api, workspace and header:HOST:NAME[:TEMPLATE], "
+                     "each with an optional =SECRET such as =env:NAME");
+}
+
+int policy_model_bind(struct policy_model *model, const char *text, const char *source, struct error *err) {
+    struct policy_binding binding = {0};
+    char quoted[YAML_QUOTE_SIZE];
+    int r = parse_binding(&binding, text, err);
+    if (r == 0) {
+        binding.source = strdup(source);
+        if (!binding.source) r = error_set(err, -ENOMEM, "out of memory");
+    }
+    if (r == 0)
+        r = policy_binding_append(model, &binding, err);
+    else
+        policy_binding_done(&binding);
+    // A secret given in place of its reference is not repeated.
+    const char *equals = strchr(text, '=');
+    if (r < 0)
+        error_context(err, r, "\"%s\"", yaml_quote(text, equals ? (size_t)(equals - text) : strlen(text), quoted));
+    return r;
+}

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a person should know about a policy that compiled: entries that can never match, needless deny entries,
+// wildcards over public suffixes, ranges that overlap the synthetic pool, an E2B allowOut that is no allow list. Uses
+// the lookups of the compiled block, so that 10,000 entries take no longer than they must. Only one entry at a time is
+// looked for as the cover of another, never the union of several.
+#include "policy/block.h"
+
+#include <errno.h>
+
+#include "base/mem.h"
+
+struct lint {
+    const struct policy_model *model;
+    const struct policy *policy;
+    struct policy_warnings *warnings;
+    struct error *err;
+};
+
+static const char *rule_text(const struct lint *lint, uint32_t rule) {
+    return policy_rule_info(lint->policy, rule).text;
+}
+
+static const char *rule_source(const struct lint *lint, uint32_t rule) {
+    return policy_rule_info(lint->policy, rule).source;
+}
+
+// Native files are strict; options of the command line and the other dialects only warn.
+static bool is_strict(const struct lint *lint, const struct policy_entry *entry) {
+    return lint->model->dialect == POLICY_DIALECT_NATIVE && entry->source && strncmp(entry->source, "--", 2) != 0;
+}
+
+// "x.<suffix>": a name that stands for everything under a wildcard.
+static const char *wildcard_sample(const char *suffix, char buf[NAME_SIZE + 2]) {
+    snprintf(buf, NAME_SIZE + 2, "x.%s", suffix);
+    return buf;
+}
+
+static bool prefix_inside(const struct addr_prefix *outer, const struct addr_prefix *inner) {
+    return outer->length <= inner->length && addr_prefix_contains(outer, &inner->addr);
+}
+
+static bool prefixes_overlap(const struct addr_prefix *a, const struct addr_prefix *b) {
+    return prefix_inside(a, b) || prefix_inside(b, a);
+}
+
+// ---- covered by an earlier entry ----
+
+static bool protocol_covers(enum policy_entry_protocol outer, enum policy_entry_protocol inner) {
+    if (outer == inner) return true;
+    bool tcp = inner == POLICY_ENTRY_HTTPS || inner == POLICY_ENTRY_HTTP || inner == POLICY_ENTRY_TCP;
+    return (outer == POLICY_ENTRY_TCP && tcp) || (outer == POLICY_ENTRY_ANY && (tcp || inner == POLICY_ENTRY_UDP));
+}
+
+static bool ports_cover(const struct policy *policy, const struct block_entry *outer, const struct block_entry *inner) {
+    if (outer->ports.count == 0) return true;
+    if (inner->ports.count == 0) return false;
+    for (uint32_t i = 0; i < inner->ports.count; i++) {
+        struct policy_port_range range = policy->ports[inner->ports.first + i];
+        uint32_t port = range.first;
+        for (uint32_t j = 0; j < outer->ports.count && port <= range.last;) {
+            struct policy_port_range cover = policy->ports[outer->ports.first + j++];
+            if (port < cover.first || port > cover.last) continue;
+            port = cover.last + 1u;
+            j = 0;
+        }
+        if (port <= range.last) return false;
+    }
+    return true;
+}
+
+static bool entry_covers(const struct lint *lint, uint32_t outer, uint32_t inner) {
+    const struct block_entry *a = &lint->policy->entries[outer], *b = &lint->policy->entries[inner];
+    bool lifts = a->private_ok || a->kind == POLICY_ENTRY_CIDR, needs = b->private_ok || b->kind == POLICY_ENTRY_CIDR;
+    return outer < inner && (lifts || !needs || !lint->model->block_private) &&
+           (lint->model->allow[outer].both_families || !lint->model->allow[inner].both_families) &&
+           protocol_covers((enum policy_entry_protocol)a->protocol, (enum policy_entry_protocol)b->protocol) &&
+           ports_cover(lint->policy, a, b);
+}
+
+static uint32_t cover_in(const struct lint *lint, struct block_range items, uint32_t inner) {
+    for (uint32_t i = 0; i < items.count && lint->policy->items[items.first + i] < inner; i++) {
+        uint32_t outer = lint->policy->items[items.first + i];
+        if (entry_covers(lint, outer, inner)) return outer;
+    }
+    return BLOCK_NONE;
+}
+
+static uint32_t covering_entry(const struct lint *lint, uint32_t index) {
+    const struct policy_entry *entry = &lint->model->allow[index];
+    const struct block_slot *slots[BLOCK_MATCH_MAX];
+    char sample[NAME_SIZE + 2];
+    bool exact = entry->kind == POLICY_ENTRY_NAME;
+    if (!exact && entry->kind != POLICY_ENTRY_WILDCARD) {
+        const struct block_node *node = block_find_node(lint->policy, BLOCK_TREE_ALLOW, &entry->prefix.addr);
+        for (; node; node = block_parent(lint->policy, node)) {
+            uint32_t outer =
+                node->prefix.length <= entry->prefix.length ? cover_in(lint, node->items, index) : BLOCK_NONE;
+            if (outer != BLOCK_NONE) return outer;
+        }
+        return BLOCK_NONE;
+    }
+    const char *name = exact ? entry->name : wildcard_sample(entry->name, sample);
+    if (!exact && entry->name[0] == '\0') name = "x";
+    size_t count =
+        block_match_name(lint->policy, exact ? BLOCK_ALLOW_EXACT : BLOCK_ALLOW_WILD, BLOCK_ALLOW_WILD, name, slots);
+    for (size_t i = 0; i < count; i++) {
+        uint32_t outer = cover_in(lint, slots[i]->items, index);
+        if (outer != BLOCK_NONE) return outer;
+    }
+    return BLOCK_NONE;
+}
+
+// ---- covered by a guardrail ----
+
+static uint32_t node_covers_name(const struct lint *lint, const struct policy_entry *entry) {
+    const struct block_slot *slots[BLOCK_MATCH_MAX];
+    char sample[NAME_SIZE + 2];
+    bool exact = entry->kind == POLICY_ENTRY_NAME;
+    if (!exact && entry->name[0] == '\0') return BLOCK_NONE;
+    const char *name = exact ? entry->name : wildcard_sample(entry->name, sample);
+    size_t count =
+        block_match_name(lint->policy, exact ? BLOCK_NODE_EXACT : BLOCK_NODE_WILD, BLOCK_NODE_WILD, name, slots);
+    return count > 0 ? lint->policy->items[slots[0]->items.first] : BLOCK_NONE;
+}
+
+static bool tree_covers(const struct policy *policy, enum block_tree tree, const struct addr_prefix *prefix,
+                        uint32_t *ret_rule) {
+    for (const struct block_node *node = block_find_node(policy, tree, &prefix->addr); node;
+         node = block_parent(policy, node)) {
+        if (!prefix_inside(&node->prefix, prefix)) continue;
+        *ret_rule = policy->items[node->items.first];
+        return true;
+    }
+    return false;
+}
+
+static bool special_covers(const struct addr_prefix *prefix) {
+    const struct addr_prefix *blocks;
+    size_t count = addr_special_blocks(&blocks);
+    for (size_t i = 0; i < count; i++) {
+        if (prefix_inside(&blocks[i], prefix)) return true;
+    }
+    return false;
+}
+
+static bool exempted(const struct policy *policy, const struct addr_prefix *prefix) {
+    struct block_range range = policy->header->trees[BLOCK_TREE_NODE_ALLOWED];
+    for (uint32_t i = 0; i < range.count; i++) {
+        if (prefixes_overlap(&policy->nodes[range.first + i].prefix, prefix)) return true;
+    }
+    return false;
+}
+
+static uint32_t node_covers_prefix(const struct lint *lint, const struct policy_entry *entry) {
+    const struct block_header *header = lint->policy->header;
+    uint32_t rule;
+    if (entry->both_families || exempted(lint->policy, &entry->prefix)) return BLOCK_NONE;
+    if (tree_covers(lint->policy, BLOCK_TREE_NODE_DENIED, &entry->prefix, &rule)) return rule;
+    if (header->rule_special != BLOCK_NONE && special_covers(&entry->prefix)) return header->rule_special;
+    if (header->rule_own != BLOCK_NONE && tree_covers(lint->policy, BLOCK_TREE_OWN, &entry->prefix, &rule))
+        return header->rule_own;
+    return BLOCK_NONE;
+}
+
+// ---- one entry ----
+
+static int never_matches(const struct lint *lint, uint32_t index, uint32_t cover, const char *fix) {
+    const struct policy_entry *entry = &lint->model->allow[index];
+    static const char format[] = "%s: rule \"%s\" can never match: rule \"%s\" (%s) covers it; %s";
+    const char *source = rule_source(lint, index), *text = rule_text(lint, index);
+    if (is_strict(lint, entry))
+        return error_set(lint->err, -EINVAL, format, source, text, rule_text(lint, cover), rule_source(lint, cover),
+                         fix);
+    policy_warnings_add(lint->warnings, format, source, text, rule_text(lint, cover), rule_source(lint, cover), fix);
+    return 0;
+}
+
+// The E2B reader makes two entries of a domain; one line for both is enough.
+static bool same_destination(const struct lint *lint, uint32_t index) {
+    if (index == 0) return false;
+    const struct policy_entry *a = &lint->model->allow[index - 1], *b = &lint->model->allow[index];
+    if (a->kind != b->kind || lint->model->dialect != POLICY_DIALECT_E2B) return false;
+    return strcmp(a->name, b->name) == 0 && a->prefix.length == b->prefix.length &&
+           addr_equal(&a->prefix.addr, &b->prefix.addr);
+}
+
+static int check_pools(const struct lint *lint, uint32_t index) {
+    const struct policy_entry *entry = &lint->model->allow[index];
+    const struct addr_prefix *pools[] = {&lint->policy->header->pool4, &lint->policy->header->pool6};
+    // A range of everything means the addresses outside; the pool's own are never judged as addresses.
+    if (entry->kind != POLICY_ENTRY_CIDR || entry->prefix.length == 0 || !policy_facts(lint->policy).synthetic) return 0;
+    for (size_t i = 0; i < ARRAY_LENGTH(pools); i++) {
+        char text[ADDR_TEXT_SIZE];
+        if (!prefixes_overlap(pools[i], &entry->prefix)) continue;
+        return error_set(lint->err, -EINVAL,
+                         "%s: rule \"%s\" overlaps %s, from which the sandbox's names get their addresses; narrow the "
+                         "range, or move the pool in the node's configuration",
+                         rule_source(lint, index), rule_text(lint, index), addr_prefix_format(pools[i], text));
+    }
+    return 0;
+}
+
+static void check_private(const struct lint *lint, uint32_t index) {
+    const struct policy_entry *entry = &lint->model->allow[index];
+    bool address = entry->kind == POLICY_ENTRY_ADDRESS && special_covers(&entry->prefix);
+    bool localhost = entry->kind == POLICY_ENTRY_NAME && strcmp(entry->name, "localhost") == 0;
+    if (!lint->model->block_private || entry->private_ok || (!address && !localhost)) return;
+    policy_warnings_add(lint->warnings, "%s: rule \"%s\" can never match: private addresses are blocked; %s",
+                        rule_source(lint, index), rule_text(lint, index),
+                        lint->model->dialect == POLICY_DIALECT_NATIVE
+                            ? "add private: true to the entry, or use --allow-private"
+                            : "set block_private_ips to false");
+}
+
+static int check_allow(const struct lint *lint, uint32_t index) {
+    const struct policy_entry *entry = &lint->model->allow[index];
+    bool name = entry->kind == POLICY_ENTRY_NAME || entry->kind == POLICY_ENTRY_WILDCARD;
+    int r = check_pools(lint, index);
+    if (r != 0 || same_destination(lint, index)) return r;
+    uint32_t node = name ? node_covers_name(lint, entry) : node_covers_prefix(lint, entry);
+    if (node != BLOCK_NONE)
+        return never_matches(lint, index, node, "remove the entry, or have the operator change the node's rules");
+    uint32_t cover = covering_entry(lint, index);
+    if (cover != BLOCK_NONE) return never_matches(lint, index, cover, "remove one of the two");
+    check_private(lint, index);
+    if (entry->kind == POLICY_ENTRY_WILDCARD && entry->name[0] && name_is_public_suffix(entry->name))
+        policy_warnings_add(lint->warnings,
+                            "%s: \"*.%s\" allows every name that anybody registers under %s; name the domains you need",
+                            rule_source(lint, index), entry->name, entry->name);
+    return 0;
+}
+
+// The allow entry that leaves nothing of a deny entry, or BLOCK_NONE.
+static uint32_t allow_over_deny(const struct lint *lint, const struct policy_entry *deny) {
+    const struct block_node *node = block_find_node(lint->policy, BLOCK_TREE_ALLOW, &deny->prefix.addr);
+    for (; node; node = block_parent(lint->policy, node)) {
+        if (!prefix_inside(&node->prefix, &deny->prefix)) continue;
+        for (uint32_t i = 0; i < node->items.count; i++) {
+            uint32_t index = lint->policy->items[node->items.first + i];
+            const struct block_entry *entry = &lint->policy->entries[index];
+            if (entry->kind == POLICY_ENTRY_CIDR && entry->protocol == POLICY_ENTRY_ANY && entry->ports.count == 0 &&
+                (lint->model->allow[index].both_families || !deny->both_families))
+                return index;
+        }
+    }
+    return BLOCK_NONE;
+}
+
+static void check_deny(const struct lint *lint, uint32_t index) {
+    const struct policy_entry *deny = &lint->model->deny[index];
+    const struct block_header *header = lint->policy->header;
+    uint32_t rule = (uint32_t)lint->model->allow_count + index;
+    bool e2b = lint->model->dialect == POLICY_DIALECT_E2B;
+    // E2B asks for denyOut 0.0.0.0/0 beside domains, so that one is never needless there.
+    if (e2b && deny->both_families) return;
+    uint32_t allow = allow_over_deny(lint, deny);
+    if (allow != BLOCK_NONE)
+        policy_warnings_add(lint->warnings, "%s: rule \"%s\" never matches: rule \"%s\" (%s) wins over it; remove it",
+                            rule_source(lint, rule), rule_text(lint, rule), rule_text(lint, allow),
+                            rule_source(lint, allow));
+    else if (!header->base_allow || (e2b && header->rule_deny_all != BLOCK_NONE))
+        policy_warnings_add(lint->warnings,
+                            "%s: rule \"%s\" is needless: what no entry allows is denied anyway; remove it",
+                            rule_source(lint, rule), rule_text(lint, rule));
+}
+
+int lint_check(const struct policy_model *model, const struct policy *policy, struct policy_warnings *warnings,
+               struct error *err) {
+    struct lint lint = {.model = model, .policy = policy, .warnings = warnings, .err = err};
+    for (uint32_t i = 0; i < model->allow_count; i++) {
+        int r = check_allow(&lint, i);
+        if (r != 0) return r;
+    }
+    for (uint32_t i = 0; i < model->deny_count; i++) check_deny(&lint, i);
+    if (model->dialect == POLICY_DIALECT_E2B && model->allow_count > 0 && policy->header->name_base_allow)
+        policy_warnings_add(warnings, "allowOut alone is not an allow list: every other destination stays open; add "
+                                      "\"denyOut\": [\"0.0.0.0/0\"] to close it");
+    return 0;
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one data model that every dialect is read into and every compiled policy is made from. Presence is explicit.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/addr.h"
+#include "base/error.h"
+#include "base/name.h"
+#include "policy/policy.h"
+#include "policy/types.h"
+
+enum policy_dialect { POLICY_DIALECT_AUTO, POLICY_DIALECT_NETWORK, POLICY_DIALECT_E2B, POLICY_DIALECT_NATIVE };
+
+// What an entry's protocol says. HTTPS: TLS on the port. HTTP: plain HTTP/1, every request judged. TCP: bytes not
+// inspected. ANY: tcp and udp (cidr entries; E2B adds icmp by a second entry).
+enum policy_entry_protocol {
+    POLICY_ENTRY_HTTPS, POLICY_ENTRY_HTTP, POLICY_ENTRY_TCP, POLICY_ENTRY_UDP, POLICY_ENTRY_ICMP, POLICY_ENTRY_ANY,
+};
+
+struct policy_port_range {
+    uint16_t first, last;
+};
+
+enum policy_entry_kind {
+    POLICY_ENTRY_NAME,     // exact name
+    POLICY_ENTRY_WILDCARD, // name is the suffix: "*.example.com" has "example.com"; "" is the E2B "*"
+    POLICY_ENTRY_ADDRESS,  // an IP entry of `hosts`: TLS to that address; does not lift the private block
+    POLICY_ENTRY_CIDR,     // lifts the private block for its range
+};
+
+struct policy_entry {
+    enum policy_entry_kind kind;
+    enum policy_entry_protocol protocol;
+    char name[NAME_SIZE];
+    struct addr_prefix prefix; // ADDRESS, CIDR
+    bool both_families;        // E2B: 0.0.0.0/0 stands for ::/0 too
+    bool private_ok;           // native "private: true"
+    struct policy_port_range *ports; // NULL with count 0: all (cidr) or the protocol's default (filled in by the reader)
+    size_t port_count;
+    char *source; // "policy.yaml:4" or "--allow api.github.com"
+};
+
+enum policy_network { POLICY_NETWORK_NONE, POLICY_NETWORK_ALL, POLICY_NETWORK_ALLOW, POLICY_NETWORK_NATIVE };
+
+// A credential binding; the values are never here, only the reference.
+struct policy_binding {
+    enum policy_binding_kind kind;
+    char **repos; // github; NULL = any repository
+    size_t repo_count;
+    char host[NAME_SIZE]; // header
+    char *header;
+    char *value;  // template, default "{secret}"
+    char *secret; // "env:NAME", "file:PATH", "cmd:...", "store:NAME"; NULL = the kind's default
+    char *source;
+};
+
+struct policy_model {
+    enum policy_dialect dialect;
+    bool has_type;
+    enum policy_type type;
+    bool has_network; // false: nothing was said, which is `none` (for type host: all)
+    enum policy_network network;
+    bool base_allow;
+    bool block_private;
+    bool has_egress; // network dialect: egress.allow_cidrs present
+    struct policy_entry *allow;
+    size_t allow_count;
+    struct policy_entry *deny;
+    size_t deny_count;
+    struct policy_binding *bindings;
+    size_t binding_count;
+    bool has_dns_names;
+    enum policy_dns_names dns_names;
+    uint32_t max_connections; // default 256
+    uint64_t bandwidth_bytes;
+    uint64_t max_bytes_out;
+    // E2B ingress settings: stored, not decided on here.
+    bool allow_public_traffic;
+    char *mask_request_host;
+    char *base_source; // where the base came from
+};
+
+struct policy_model *policy_model_new(enum policy_dialect dialect); // native base deny, block_private, default limits
+void policy_model_free(struct policy_model *model);
+
+// Reads a policy text (YAML, of which JSON is a part) in one of the three dialects. file_name is for messages ("line N of
+// FILE"). dialect AUTO: the `dialect` key, else native if it has `version`, else network. Structural and semantic errors
+// of the dialect, but not the type's capabilities. 0, or -EINVAL with one message that quotes the entry.
+int policy_read(const char *text, size_t len, const char *file_name, enum policy_dialect dialect,
+                struct policy_model **ret_model, struct error *err);
+
+// The command line's building blocks (native dialect). source is the option as written.
+int policy_model_allow(struct policy_model *model, const char *host, const char *source, struct error *err); // HOST[:PORT], *.domain
+int policy_model_allow_cidr(struct policy_model *model, const char *cidr, const char *source, struct error *err);
+int policy_model_deny_cidr(struct policy_model *model, const char *cidr, const char *source, struct error *err);
+// "github[:REPO,...]", "mistral_api", "workspace", "header:HOST:NAME[:TEMPLATE]", each with an optional "=SECRET".
+int policy_model_bind(struct policy_model *model, const char *binding, const char *source, struct error *err);
+
+// Warnings: one line each, collected for the caller to print.
+struct policy_warnings {
+    char **lines;
+    size_t count;
+};
+void policy_warnings_add(struct policy_warnings *warnings, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void policy_warnings_done(struct policy_warnings *warnings);
+
+// The operator's guardrails (semantics section 2 step 1) and other node data a compiled policy holds.
+struct policy_node {
+    bool has_always_denied; // false: the default of the dialect and of `serve`
+    struct addr_prefix *always_denied;
+    size_t always_denied_count;
+    char (*always_denied_names)[NAME_SIZE]; // exact, or "*.suffix"
+    size_t always_denied_name_count;
+    struct addr_prefix *always_allowed;
+    size_t always_allowed_count;
+    bool has_deny_own_addresses, deny_own_addresses;
+    struct addr_prefix *nat64_prefixes;
+    size_t nat64_count;
+    struct addr *own_addresses; // of the config, added to the routing table's
+    size_t own_address_count;
+    struct addr_prefix pool4, pool6; // 198.18.0.0/15 and the ULA default if family is ADDR_NONE
+    char **dns_servers;              // network.dns.servers: "ADDR[:PORT]"
+    size_t dns_server_count;
+    char *source;                    // file name, for explanations
+};
+
+#define POLICY_NODE_HELP_SIZE 256
+// Reads a node configuration (YAML; keys as in semantics section 12) and the PENSTOCK_... variables of environ over it.
+// text may be NULL: variables only. 0 or -EINVAL with one message.
+int policy_node_read(const char *text, size_t len, const char *file_name, char *const *environment,
+                     struct policy_node *ret_node, struct error *err);
+void policy_node_done(struct policy_node *node);
+// The settings, their variables, defaults and meaning, as text for a person: one of lines, NULL after the last.
+const char *policy_node_help(size_t line, char buf[POLICY_NODE_HELP_SIZE]);
+
+// Checks a model for a type (capabilities table, bindings' reach; semantics section 6 and 7) with its message to the
+// letter. 0 or -EINVAL.
+int policy_check_type(const struct policy_model *model, enum policy_type type, struct error *err);
+// Gives the model the type that was said beside the policy (or the default). A policy that names another: -EINVAL. A model
+// that says nothing about the network becomes `all` for type host.
+int policy_model_set_type(struct policy_model *model, enum policy_type type, struct error *err);
+
+// Compiles. node may be NULL (defaults of the dialect). own: the host's addresses (loopback is always included).
+// Rules that can never match and the like: an error for native files (strict), a warning otherwise.
+// 0, -EINVAL with one message, -ENOMEM.
+int policy_compile(const struct policy_model *model, const struct policy_node *node, const struct addr *own,
+                   size_t own_count, uint64_t generation, struct policy **ret_policy, struct policy_warnings *warnings,
+                   struct error *err);

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+// The node's configuration: settings by table. A row gives the key in the file, the variable that overrides it
+// (PENSTOCK_NETWORK_ and the rest of its path in capitals), how a value is read, its default and its meaning.
+// A variable replaces the value of the file; a list in a variable is separated by commas.
+#include <errno.h>
+
+#include "base/mem.h"
+#include "policy/entry.h"
+#include "policy/model.h"
+#include "policy/yaml.h"
+
+#define VARIABLE_PREFIX "PENSTOCK_NETWORK_"
+#define POOL4_LENGTH_MAX 19  // at least 8,192 addresses: a sandbox may hold 4,096 names
+#define POOL6_LENGTH_MAX 112 // 65,536
+
+struct node_setting {
+    const char *section, *key;
+    bool list;
+    void (*clear)(struct policy_node *node);
+    int (*take)(struct policy_node *node, const char *text, size_t len, struct error *err); // one value or item
+    const char *fallback, *help;
+};
+
+// --- readers of one value ---
+
+static int add_prefix(struct addr_prefix **list, size_t *count, const char *text, size_t len, struct error *err) {
+    struct addr_prefix prefix;
+    int r = policy_entry_parse_cidr(text, len, &prefix, err);
+    if (r < 0) return r;
+    struct addr_prefix *grown = policy_entry_grow(*list, *count, sizeof(*grown));
+    if (!grown) return error_set(err, -ENOMEM, "out of memory");
+    *list = grown;
+    grown[(*count)++] = prefix;
+    return 0;
+}
+
+static int add_denied_name(struct policy_node *node, const char *text, size_t len, struct error *err) {
+    struct policy_entry entry;
+    uint16_t port;
+    char quoted[YAML_QUOTE_SIZE];
+    int r = policy_entry_parse_host(text, len, true, &entry, &port, err);
+    if (r < 0) return r;
+    if (port || entry.kind == POLICY_ENTRY_ADDRESS)
+        return error_set(err, -EINVAL, "\"%s\" has a port; a guardrail covers every port, write the host alone",
+                         yaml_quote(text, len, quoted));
+    const char *star = entry.kind == POLICY_ENTRY_WILDCARD ? "*." : "";
+    if (strlen(star) + strlen(entry.name) >= NAME_SIZE)
+        return error_set(err, -EINVAL, "\"%s\" is too long for a wildcard", yaml_quote(text, len, quoted));
+    void *grown = policy_entry_grow(node->always_denied_names, node->always_denied_name_count, NAME_SIZE);
+    if (!grown) return error_set(err, -ENOMEM, "out of memory");
+    node->always_denied_names = grown;
+    char *name = node->always_denied_names[node->always_denied_name_count++];
+    memcpy(name, star, strlen(star));
+    memcpy(name + strlen(star), entry.name, strlen(entry.name) + 1);
+    return 0;
+}
+
+static int take_denied(struct policy_node *node, const char *text, size_t len, struct error *err) {
+    struct addr_prefix prefix;
+    bool host_bits;
+    if (memchr(text, '/', len) || addr_prefix_parse(text, len, &prefix, &host_bits) == 0)
+        return add_prefix(&node->always_denied, &node->always_denied_count, text, len, err);
+    return add_denied_name(node, text, len, err);
+}
+
+static void clear_denied(struct policy_node *node) {
+    node->has_always_denied = true; // an empty list too replaces the default
+    node->always_denied_count = node->always_denied_name_count = 0;
+    free(node->always_denied);
+    free(node->always_denied_names);
+    node->always_denied = NULL;
+    node->always_denied_names = NULL;
+}
+
+static int take_allowed(struct policy_node *node, const char *text, size_t len, struct error *err) {
+    return add_prefix(&node->always_allowed, &node->always_allowed_count, text, len, err);
+}
+
+static void clear_allowed(struct policy_node *node) {
+    free(node->always_allowed);
+    node->always_allowed = NULL;
+    node->always_allowed_count = 0;
+}
+
+static int take_deny_own(struct policy_node *node, const char *text, size_t len, struct error *err) {
+    char quoted[YAML_QUOTE_SIZE];
+    bool is_true = len == 4 && memcmp(text, "true", 4) == 0;
+    if (!is_true && !(len == 5 && memcmp(text, "false", 5) == 0))
+        return error_set(err, -EINVAL, "\"%s\" is neither true nor false; write one of them",
+                         yaml_quote(text, len, quoted));
+    node->has_deny_own_addresses = true;
+    node->deny_own_addresses = is_true;
+    return 0;
+}
+
+static int take_own(struct policy_node *node, const char *text, size_t len, struct error *err) {
+    struct addr addr;
+    char quoted[YAML_QUOTE_SIZE];
+    if (addr_parse(text, len, &addr) != 0)
+        return error_set(err, -EINVAL, "\"%s\" is not an IP address; write such as 203.0.113.10",
+                         yaml_quote(text, len, quoted));
+    struct addr *grown = policy_entry_grow(node->own_addresses, node->own_address_count, sizeof(*grown));
+    if (!grown) return error_set(err, -ENOMEM, "out of memory");
+    node->own_addresses = grown;
+    grown[node->own_address_count++] = addr;
+    return 0;
+}
+
+static void clear_own(struct policy_node *node) {
+    free(node->own_addresses);
+    node->own_addresses = NULL;
+    node->own_address_count = 0;
+}
+
+static int take_nat64(struct policy_node *node, const char *text, size_t len, struct error *err) {
+    static const uint8_t lengths[] = {32, 40, 48, 56, 64, 96}; // RFC 6052 section 2.2
+    char quoted[YAML_QUOTE_SIZE];
+    int r = add_prefix(&node->nat64_prefixes, &node->nat64_count, text, len, err);
+    if (r < 0) return r;
+    const struct addr_prefix *prefix = &node->nat64_prefixes[node->nat64_count - 1];
+    if (prefix->addr.family == ADDR_IPV6 && memchr(lengths, prefix->length, sizeof(lengths))) return 0;
+    return error_set(err, -EINVAL,
+                     "\"%s\" is not a NAT64 prefix; write an IPv6 prefix of length 32, 40, 48, 56, 64 or 96",
+                     yaml_quote(text, len, quoted));
+}
+
+static void clear_nat64(struct policy_node *node) {
+    free(node->nat64_prefixes);
+    node->nat64_prefixes = NULL;
+    node->nat64_count = 0;
+}
+
+static int take_server(struct policy_node *node, const char *text, size_t len, struct error *err) {
+    struct policy_entry entry;
+    uint16_t port;
+    char quoted[YAML_QUOTE_SIZE];
+    int r = policy_entry_parse_host(text, len, false, &entry, &port, NULL);
+    if (r < 0 || entry.kind != POLICY_ENTRY_ADDRESS)
+        return error_set(err, -EINVAL,
+                         "\"%s\" is not the address of a DNS server; write ADDR, ADDR:PORT or [ADDR6]:PORT",
+                         yaml_quote(text, len, quoted));
+    char **grown = policy_entry_grow(node->dns_servers, node->dns_server_count, sizeof(*grown));
+    if (!grown) return error_set(err, -ENOMEM, "out of memory");
+    node->dns_servers = grown;
+    grown[node->dns_server_count] = strndup(text, len);
+    if (!grown[node->dns_server_count]) return error_set(err, -ENOMEM, "out of memory");
+    node->dns_server_count++;
+    return 0;
+}
+
+static void clear_servers(struct policy_node *node) {
+    for (size_t i = 0; i < node->dns_server_count; i++) free(node->dns_servers[i]);
+    free(node->dns_servers);
+    node->dns_servers = NULL;
+    node->dns_server_count = 0;
+}
+
+static int take_pool(struct addr_prefix *pool, enum addr_family family, uint8_t length_max, const char *text,
+                     size_t len, struct error *err) {
+    char quoted[YAML_QUOTE_SIZE];
+    struct addr_prefix prefix;
+    int r = policy_entry_parse_cidr(text, len, &prefix, err);
+    if (r < 0) return r;
+    if (prefix.addr.family != family || prefix.length > length_max || prefix.length < 8)
+        return error_set(err, -EINVAL,
+                         "\"%s\" is not a pool of synthetic addresses; write an IPv%d range from /8 to /%u",
+                         yaml_quote(text, len, quoted), (int)family, length_max);
+    *pool = prefix;
+    return 0;
+}
+
+static int take_pool4(struct policy_node *node, const char *text, size_t len, struct error *err) {
+    return take_pool(&node->pool4, ADDR_IPV4, POOL4_LENGTH_MAX, text, len, err);
+}
+
+static int take_pool6(struct policy_node *node, const char *text, size_t len, struct error *err) {
+    return take_pool(&node->pool6, ADDR_IPV6, POOL6_LENGTH_MAX, text, len, err);
+}
+
+// --- the table ---
+
+static const struct node_setting node_settings[] = {
+    {"egress", "always_denied", true, clear_denied, take_denied,
+     "every address that is not globally reachable, in serve and for e2b policies; else none",
+     "addresses, CIDRs and names (*.domain too) that no sandbox reaches, whatever its policy says"},
+    {"egress", "always_allowed", true, clear_allowed, take_allowed, "none",
+     "addresses and CIDRs exempt from always_denied and deny_own_addresses; opens nothing"},
+    {"egress", "deny_own_addresses", false, NULL, take_deny_own, "true in serve and for e2b policies; else false",
+     "deny every address of this host"},
+    {"egress", "own_addresses", true, clear_own, take_own, "none",
+     "addresses of this host that its routing table does not show (1:1 NAT)"},
+    {"egress", "nat64_prefixes", true, clear_nat64, take_nat64, "none",
+     "NAT64 prefixes beside 64:ff9b::/96; their addresses are judged by the IPv4 address inside"},
+    {"dns", "servers", true, clear_servers, take_server, "those of the host",
+     "upstream servers: ADDR, ADDR:PORT, [ADDR6]:PORT"},
+    {"dns", "pool4", false, NULL, take_pool4, "198.18.0.0/15", "IPv4 pool of synthetic addresses"},
+    {"dns", "pool6", false, NULL, take_pool6, "a ULA prefix", "IPv6 pool of synthetic addresses"},
+};
+
+static void setting_name(const struct node_setting *setting, char name[64]) {
+    snprintf(name, 64, "network.%s.%s", setting->section, setting->key);
+}
+
+static void setting_variable(const struct node_setting *setting, char name[64]) {
+    snprintf(name, 64, VARIABLE_PREFIX "%s_%s", setting->section, setting->key);
+    for (char *at = name; *at; at++)
+        if (*at >= 'a' && *at <= 'z') *at = (char)(*at - 32);
+}
+
+const char *policy_node_help(size_t line, char buf[POLICY_NODE_HELP_SIZE]) {
+    char name[64];
+    const size_t lines = 3;
+    if (line >= lines * ARRAY_LENGTH(node_settings)) return NULL;
+    const struct node_setting *setting = &node_settings[line / lines];
+    if (line % lines == 0) {
+        setting_name(setting, name);
+        snprintf(buf, POLICY_NODE_HELP_SIZE, "%s: %s", name, setting->help);
+    } else if (line % lines == 1) {
+        snprintf(buf, POLICY_NODE_HELP_SIZE, "    default: %s", setting->fallback);
+    } else {
+        setting_variable(setting, name);
+        snprintf(buf, POLICY_NODE_HELP_SIZE, "    variable: %s%s", name, setting->list ? "=a,b" : "");
+    }
+    return buf;
+}
+
+// --- the file ---
+
+struct node_reader {
+    struct policy_node *node;
+    const struct node_setting *setting; // whose list is read
+};
+
+static int read_item(const struct yaml_file *file, const struct yaml_value *value, const char *what, void *context) {
+    struct node_reader *reader = context;
+    int r = yaml_string(file, value, what);
+    if (r < 0) return r;
+    r = reader->setting->take(reader->node, value->text, value->len, file->err);
+    if (r < 0) error_context(file->err, r, "%s", what);
+    return r < 0 ? yaml_context(file, value, r) : 0;
+}
+
+static int read_setting(const struct yaml_file *file, const struct yaml_value *value, const char *what, void *context) {
+    char name[64];
+    for (size_t i = 0; i < ARRAY_LENGTH(node_settings); i++) {
+        setting_name(&node_settings[i], name);
+        if (strcmp(name, what) != 0) continue;
+        struct node_reader reader = {.node = context, .setting = &node_settings[i]};
+        bool ignored;
+        if (reader.setting->list) {
+            reader.setting->clear(reader.node);
+            return yaml_each(file, value, what, 0, read_item, &reader);
+        }
+        if (reader.setting->take != take_deny_own) return read_item(file, value, what, &reader);
+        int r = yaml_bool(file, value, what, &ignored);
+        return r < 0 ? r : reader.setting->take(reader.node, value->text, value->len, file->err);
+    }
+    return yaml_fail(file, value, "unknown setting %s", what);
+}
+
+// The rows of one section as keys of a mapping.
+static int read_section(const struct yaml_file *file, const struct yaml_value *value, const char *what, void *context) {
+    char names[ARRAY_LENGTH(node_settings)][64];
+    struct yaml_key keys[ARRAY_LENGTH(node_settings)];
+    size_t count = 0;
+    for (size_t i = 0; i < ARRAY_LENGTH(node_settings); i++) {
+        if (strcmp(node_settings[i].section, value->key) != 0) continue;
+        setting_name(&node_settings[i], names[count]);
+        keys[count] = (struct yaml_key){node_settings[i].key, names[count], read_setting};
+        count++;
+    }
+    return yaml_map(file, value, what, keys, count, context);
+}
+
+static int read_network(const struct yaml_file *file, const struct yaml_value *value, const char *what, void *context) {
+    static const struct yaml_key keys[] = {
+        {"egress", "network.egress", read_section},
+        {"dns", "network.dns", read_section},
+    };
+    return yaml_map(file, value, what, keys, ARRAY_LENGTH(keys), context);
+}
+
+static int read_file(const char *text, size_t len, const char *file_name, struct policy_node *node, struct error *err) {
+    static const struct yaml_key keys[] = {{"network", "network", read_network}};
+    struct yaml_file file = {.name = file_name, .may_be_empty = true, .err = err};
+    int r = yaml_read(&file, text, len);
+    if (r == 0 && file.root) r = yaml_map(&file, file.root, "the configuration", keys, ARRAY_LENGTH(keys), node);
+    yaml_done(&file);
+    return r;
+}
+
+// --- variables ---
+
+static int take_list(const struct node_setting *setting, const char *text, struct policy_node *node,
+                     struct error *err) {
+    setting->clear(node);
+    while (*text) {
+        size_t len = strcspn(text, ","), next = len + (text[len] == ',');
+        const char *item = text;
+        while (len > 0 && item[0] == ' ') item++, len--;
+        while (len > 0 && item[len - 1] == ' ') len--;
+        int r = setting->take(node, item, len, err);
+        if (r < 0) return r;
+        text += next;
+    }
+    return 0;
+}
+
+static int take_variable(const char *variable, struct policy_node *node, struct error *err) {
+    char name[64], all[1024] = "", quoted[YAML_QUOTE_SIZE];
+    size_t name_len = strcspn(variable, "="), used = 0;
+    if (variable[name_len] != '=') return 0;
+    for (size_t i = 0; i < ARRAY_LENGTH(node_settings); i++) {
+        const struct node_setting *setting = &node_settings[i];
+        setting_variable(setting, name);
+        used += (size_t)snprintf(all + used, sizeof(all) - used, "%s%s", i ? ", " : "", name);
+        if (strlen(name) != name_len || memcmp(name, variable, name_len) != 0) continue;
+        const char *text = variable + name_len + 1;
+        int r = setting->list ? take_list(setting, text, node, err) : setting->take(node, text, strlen(text), err);
+        return r < 0 ? error_context(err, r, "variable %s", name) : 0;
+    }
+    return error_set(err, -EINVAL, "unknown variable %s; the variables are: %s", yaml_quote(variable, name_len, quoted),
+                     all);
+}
+
+static int read_variables(char *const *environment, struct policy_node *node, struct error *err) {
+    for (; environment && *environment; environment++) {
+        if (strncmp(*environment, VARIABLE_PREFIX, strlen(VARIABLE_PREFIX)) != 0) continue;
+        int r = take_variable(*environment, node, err);
+        if (r < 0) return r;
+    }
+    return 0;
+}
+
+int policy_node_read(const char *text, size_t len, const char *file_name, char *const *environment,
+                     struct policy_node *ret_node, struct error *err) {
+    struct policy_node node = {0};
+    int r = text ? read_file(text, len, file_name, &node, err) : 0;
+    if (r == 0) r = read_variables(environment, &node, err);
+    if (r == 0) {
+        node.source = strdup(text && file_name ? file_name : "environment");
+        if (!node.source) r = error_set(err, -ENOMEM, "out of memory");
+    }
+    if (r < 0) {
+        policy_node_done(&node);
+        return r;
+    }
+    *ret_node = node;
+    return 0;
+}
+
+void policy_node_done(struct policy_node *node) {
+    for (size_t i = 0; i < ARRAY_LENGTH(node_settings); i++)
+        if (node_settings[i].clear) node_settings[i].clear(node);
+    free(node->source);
+    *node = (struct policy_node){0};
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the readers of the three dialects share. Private to the policy room.
+#pragma once
+
+#include "policy/entry.h"
+#include "policy/model.h"
+#include "policy/yaml.h"
+
+// A policy being read. The lists point into the model.
+struct policy_reader {
+    struct policy_model *model;
+    struct policy_entry_list allow, deny;
+};
+
+// One per dialect: file->root into reader->model. 0, -EINVAL with a message, -ENOMEM.
+int policy_network_read(const struct yaml_file *file, struct policy_reader *reader);
+int policy_e2b_read(const struct yaml_file *file, struct policy_reader *reader);
+int policy_native_read(const struct yaml_file *file, struct policy_reader *reader);
+
+// Row readers for the keys that all dialects have, and for parts that two of them share. context: struct policy_reader.
+int policy_read_dialect_key(const struct yaml_file *file, const struct yaml_value *value, const char *what,
+                            void *context);
+int policy_read_type_key(const struct yaml_file *file, const struct yaml_value *value, const char *what, void *context);
+// context: struct policy_binding.
+int policy_read_repos(const struct yaml_file *file, const struct yaml_value *value, const char *what, void *context);
+int policy_read_binding_host(const struct yaml_file *file, const struct yaml_value *value, const char *what,
+                             void *context);
+int policy_read_binding_header(const struct yaml_file *file, const struct yaml_value *value, const char *what,
+                               void *context);
+int policy_read_binding_value(const struct yaml_file *file, const struct yaml_value *value, const char *what,
+                              void *context);
+int policy_read_binding_secret(const struct yaml_file *file, const struct yaml_value *value, const char *what,
+                               void *context);
+
+// "FILE:LINE" for source fields; NULL if out of memory.
+char *policy_read_source(const struct yaml_file *file, const struct yaml_value *value);
+// Gives entry its source and appends it. Takes over what entry owns.
+int policy_read_append(const struct yaml_file *file, const struct yaml_value *value, struct policy_entry_list *list,
+                       struct policy_entry *entry);
+// The same for a binding; the position is put in front of a message.
+int policy_read_append_binding(const struct yaml_file *file, const struct yaml_value *value, struct policy_model *model,
+                               struct policy_binding *binding);
+// Remembers where the base came from.
+int policy_read_base_source(const struct yaml_file *file, const struct yaml_value *value, struct policy_model *model);
