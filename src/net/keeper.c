@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// The keeper: holds a sandbox's namespaces, the originals of its gate's sockets, and the synthetic mappings, so that a gate
+// can die and be started again. Two channels, one poll, no event library.
+//
+//   start     namespaces, sysctls, routes, rules (refusing), sockets, isolation, READY
+//   no gate   the kernel of the sandbox refuses every connection
+//   gate      rules lead to its sockets, sockets sent, mappings replayed as fast as the gate takes them
+//   end       main's channel closes: rules refuse again, exit
+//
+// A gate is hostile once taken over: its messages are of one kind, bounded, and a mapping never changes its name. What breaks
+// that loses its channel, so the sandbox loses its network.
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "base/mem.h"
+#include "net/namespace.h"
+#include "net/net.h"
+#include "net/skeleton.h"
+
+#define KEEPER_START_TIMEOUT_MS 30000
+#define KEEPER_DRAIN_MAX 8192 // packets and connections thrown away when a gate is lost
+
+const char *const keeper_address4 = SKELETON_ADDRESS4;
+const char *const keeper_address6 = SKELETON_ADDRESS6;
+
+struct keeper {
+    int main, gate; // channels; gate -1: none
+    int sockets[IPC_SOCKET_COUNT];
+    struct skeleton_rules *rules;
+    struct ipc_ports opened;
+    char (*names)[NAME_SIZE]; // by index; "" = not mapped
+    uint32_t replay;          // the next index to send to the gate
+    bool replaying;
+    bool over;
+    _Alignas(max_align_t) char buffer[CHANNEL_BUFFER_SIZE];
+};
+
+static void keeper_report(const struct keeper *keeper, const struct error *err) {
+    struct ipc_error report = {0};
+    snprintf(report.text, sizeof(report.text), "%s", err->text);
+    channel_send(keeper->main, IPC_ERROR, &report, sizeof(report), NULL, 0);
+}
+
+// ---- gates ----
+
+// What was meant for a gate that is gone must not reach the next one: its clients have given up.
+static void keeper_drain(struct keeper *keeper) {
+    for (size_t i = 0; i < IPC_SOCKET_COUNT; i++) {
+        bool listener = i == IPC_SOCKET_TCP4 || i == IPC_SOCKET_TCP6;
+        for (int n = 0; n < KEEPER_DRAIN_MAX; n++) {
+            char byte;
+            int got = listener ? accept4(keeper->sockets[i], NULL, NULL, SOCK_CLOEXEC)
+                               : (int)recv(keeper->sockets[i], &byte, 1, MSG_DONTWAIT | MSG_TRUNC);
+            if (got < 0 && errno != ECONNABORTED && errno != EINTR) break;
+            if (listener) relay_reset_fd(got);
+        }
+    }
+}
+
+static void keeper_gate_lost(struct keeper *keeper) {
+    struct error err = {0};
+    if (keeper->gate < 0) return;
+    close(keeper->gate);
+    keeper->gate = -1;
+    keeper->replaying = false;
+    if (skeleton_rules_apply(keeper->rules, &keeper->opened, false, &err) < 0) {
+        keeper_report(keeper, &err);
+        keeper->over = true;
+    }
+    keeper_drain(keeper);
+}
+
+// Sends what the gate takes now; the rest when poll says so.
+static void keeper_replay(struct keeper *keeper) {
+    int result = 0;
+    for (; result == 0 && keeper->replay < IPC_MAPPINGS_MAX; keeper->replay++) {
+        struct ipc_mapping mapping = {.index = keeper->replay};
+        if (keeper->names[keeper->replay][0] == '\0') continue;
+        snprintf(mapping.name, sizeof(mapping.name), "%s", keeper->names[keeper->replay]);
+        result = channel_send(keeper->gate, IPC_MAPPING, &mapping, sizeof(mapping), NULL, 0);
+        if (result < 0) break;
+    }
+    if (result == 0) result = channel_send(keeper->gate, IPC_MAPPINGS_END, NULL, 0, NULL, 0);
+    keeper->replaying = result == -EAGAIN;
+    if (result < 0 && result != -EAGAIN) keeper_gate_lost(keeper);
+}
+
+static void keeper_gate_new(struct keeper *keeper, int channel) {
+    struct error err = {0};
+    keeper_gate_lost(keeper); // one at a time
+    keeper->gate = channel;
+    keeper->replay = 0;
+    if (skeleton_rules_apply(keeper->rules, &keeper->opened, true, &err) < 0) {
+        keeper_report(keeper, &err);
+        keeper_gate_lost(keeper);
+    } else if (channel_send(channel, IPC_GATE_SOCKETS, NULL, 0, keeper->sockets, IPC_SOCKET_COUNT) < 0) {
+        keeper_gate_lost(keeper);
+    } else {
+        keeper_replay(keeper);
+    }
+}
+
+// False: this is not what a gate may say.
+static bool keeper_remember(struct keeper *keeper, const struct ipc_mapping *mapping) {
+    if (mapping->index >= IPC_MAPPINGS_MAX || mapping->name[0] == '\0') return false;
+    char *name = keeper->names[mapping->index];
+    if (name[0] != '\0') return strcmp(name, mapping->name) == 0;
+    snprintf(name, NAME_SIZE, "%s", mapping->name);
+    return true;
+}
+
+static void keeper_gate_readable(struct keeper *keeper) {
+    for (;;) {
+        struct channel_message message;
+        int result = channel_receive(keeper->gate, keeper->buffer, sizeof(keeper->buffer), &message);
+        if (result == -EAGAIN) return;
+        bool good = result == 1 && message.type == IPC_MAPPING && keeper_remember(keeper, message.body);
+        if (result == 1) channel_message_close(&message);
+        if (!good) {
+            keeper_gate_lost(keeper);
+            return;
+        }
+    }
+}
+
+// ---- main ----
+
+static void keeper_ports(struct keeper *keeper, const struct ipc_ports *ports) {
+    struct error err = {0};
+    keeper->opened = *ports;
+    if (skeleton_rules_apply(keeper->rules, &keeper->opened, keeper->gate >= 0, &err) == 0) return;
+    keeper_report(keeper, &err);
+    keeper_gate_lost(keeper);
+}
+
+static void keeper_main_readable(struct keeper *keeper) {
+    while (!keeper->over) {
+        struct channel_message message;
+        int result = channel_receive(keeper->main, keeper->buffer, sizeof(keeper->buffer), &message);
+        if (result == -EAGAIN) return;
+        if (result == 1 && message.type == IPC_KEEPER_GATE) {
+            keeper_gate_new(keeper, TAKE_FD(message.fds[0]));
+        } else if (result == 1 && message.type == IPC_KEEPER_PORTS) {
+            keeper_ports(keeper, message.body);
+        } else {
+            keeper->over = true; // closed, or not a message that main sends
+        }
+        if (result == 1) channel_message_close(&message);
+    }
+}
+
+static void keeper_loop(struct keeper *keeper) {
+    while (!keeper->over) {
+        struct pollfd items[2] = {
+            {.fd = keeper->main, .events = POLLIN},
+            {.fd = keeper->gate, .events = (short)(POLLIN | (keeper->replaying ? POLLOUT : 0))},
+        };
+        if (poll(items, keeper->gate >= 0 ? 2 : 1, -1) < 0) {
+            if (errno == EINTR) continue;
+            break;
+        }
+        if (keeper->gate >= 0 && (items[1].revents & POLLOUT) && keeper->replaying) keeper_replay(keeper);
+        if (keeper->gate >= 0 && (items[1].revents & ~POLLOUT)) keeper_gate_readable(keeper);
+        if (items[0].revents) keeper_main_readable(keeper);
+    }
+    keeper_gate_lost(keeper);
+}
+
+static int keeper_ready(struct keeper *keeper, struct error *err) {
+    AUTO_CLOSE int user = open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC);
+    AUTO_CLOSE int net = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+    if (user < 0 || net < 0)
+        return error_set(err, -errno, "cannot open this process's namespaces: %s; mount /proc", strerror(errno));
+    // The last step that may open files; after it nothing but the channels and the rules is touched.
+    int result = isolate_process(ISOLATE_KEEPER, err);
+    if (result < 0) return result;
+    int fds[] = {user, net};
+    result = channel_send(keeper->main, IPC_KEEPER_READY, NULL, 0, fds, 2);
+    return result < 0 ? error_set(err, result, "cannot tell main that the sandbox's network is ready: %s", strerror(-result)) : 0;
+}
+
+static int keeper_setup(struct keeper *keeper, const struct ipc_keeper_start *start, struct error *err) {
+    int result = namespace_enter(start->uid, start->gid, err);
+    if (result == 0) result = skeleton_sysctl(start->gid, err);
+    if (result == 0) result = skeleton_route(err);
+    if (result == 0) result = skeleton_rules_new(&keeper->rules, err);
+    if (result == 0) result = skeleton_rules_apply(keeper->rules, &keeper->opened, false, err);
+    if (result == 0) result = skeleton_socket(keeper->sockets, err);
+    if (result == 0) result = keeper_ready(keeper, err);
+    return result;
+}
+
+static void keeper_free(struct keeper *keeper) {
+    if (!keeper) return;
+    if (keeper->gate >= 0) close(keeper->gate);
+    for (size_t i = 0; i < IPC_SOCKET_COUNT; i++)
+        if (keeper->sockets[i] >= 0) close(keeper->sockets[i]);
+    skeleton_rules_free(keeper->rules);
+    free(keeper->names);
+    free(keeper);
+}
+
+int keeper_main(int channel) {
+    struct error err = {0};
+    struct channel_message message;
+    struct keeper *keeper = NEW(struct keeper);
+    if (!keeper) return 1;
+    keeper->main = channel;
+    keeper->gate = -1;
+    for (size_t i = 0; i < IPC_SOCKET_COUNT; i++) keeper->sockets[i] = -1;
+    keeper->names = calloc(IPC_MAPPINGS_MAX, NAME_SIZE); // pages that no name uses cost nothing
+
+    int result = channel_wait(channel, KEEPER_START_TIMEOUT_MS, keeper->buffer, sizeof(keeper->buffer), &message);
+    if (result == 1 && message.type == IPC_KEEPER_START && keeper->names) {
+        struct ipc_keeper_start start;
+        memcpy(&start, message.body, sizeof(start));
+        keeper->opened = start.loopback_ports;
+        result = keeper_setup(keeper, &start, &err);
+        if (result == 0) keeper_loop(keeper);
+        if (result < 0) keeper_report(keeper, &err);
+    } else if (result == 1) {
+        channel_message_close(&message);
+        result = -EBADMSG;
+    }
+    keeper_free(keeper);
+    return result < 0 ? 1 : 0;
+}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The skeleton inside a sandbox's network namespace: addresses and routes on lo, nft rules, sysctls, and the sockets that a
+// gate holds. All of it is made by the keeper, in the namespace, with CAP_NET_ADMIN and CAP_NET_RAW there.
+#pragma once
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "base/error.h"
+#include "wire/ipc.h"
+
+#define SKELETON_ADDRESS4 "192.0.0.2"
+#define SKELETON_ADDRESS6 "fd00::2"
+// Where the gate's listeners are bound: addresses that are local nowhere, so that only tproxy leads to them.
+#define SKELETON_GATE4 "192.0.0.3"
+#define SKELETON_GATE6 "fd00::3"
+#define SKELETON_GATE_PORT 1
+
+enum { SKELETON_MARK_HELD = 1, SKELETON_MARK_INJECTED = 2 };
+
+// Each: 0, or a negative errno with a message that names the step, and the kernel feature or setting to change.
+int skeleton_sysctl(gid_t gid, struct error *err);
+int skeleton_route(struct error *err);
+int skeleton_socket(int ret_fds[IPC_SOCKET_COUNT], struct error *err);
+
+// The nft rules. One object lives as long as the keeper, since opening netlink is over once it is isolated.
+struct skeleton_rules;
+int skeleton_rules_new(struct skeleton_rules **ret_rules, struct error *err);
+void skeleton_rules_free(struct skeleton_rules *rules);
+// Puts the whole rule set in place of the one before, in one transaction. Without a gate everything that would go to it is
+// refused by the kernel at once.
+int skeleton_rules_apply(struct skeleton_rules *rules, const struct ipc_ports *opened, bool with_gate, struct error *err);
