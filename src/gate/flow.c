@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// Flows: making, finding, ending. The states are described in state.h.
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "gate/state.h"
+
+static struct list *flow_bucket(struct gate *gate, const struct addr *source, uint16_t source_port,
+                                const struct addr *destination, uint16_t port) {
+    // FNV-1a with a secret start: the sandbox chooses the ports and addresses.
+    uint32_t hash = gate->hash_seed;
+    const struct addr *addresses[] = {source, destination};
+    for (size_t a = 0; a < ARRAY_LENGTH(addresses); a++) {
+        for (size_t i = 0; i < sizeof(addresses[a]->bytes); i++) hash = (hash ^ addresses[a]->bytes[i]) * 16777619;
+    }
+    hash = (hash ^ source_port) * 16777619;
+    hash = (hash ^ port) * 16777619;
+    return &gate->pending[(hash ^ hash >> 16) % GATE_BUCKETS];
+}
+
+struct flow *flow_new(struct gate *gate, const struct ip_packet *syn) {
+    struct flow *flow = NEW(struct flow);
+    struct opening *opening = NEW(struct opening);
+    if (!flow || !opening) {
+        free(flow);
+        free(opening);
+        return NULL;
+    }
+    memcpy(opening->syn, syn->bytes, syn->len);
+    opening->syn_len = syn->len;
+    flow->gate = gate;
+    flow->opening = opening;
+    flow->fd = flow->upstream = -1;
+    flow->rule = POLICY_RULE_NONE;
+    flow->source = syn->source;
+    flow->destination = flow->peer = syn->destination;
+    flow->source_port = syn->source_port;
+    flow->port = syn->destination_port;
+    flow->started_us = clock_us();
+    flow->generation = gate->facts.generation;
+    list_append(&gate->flows, &flow->link);
+    list_append(flow_bucket(gate, &flow->source, flow->source_port, &flow->destination, flow->port), &flow->bucket);
+    gate->flow_count++;
+    return flow;
+}
+
+struct flow *flow_find_pending(struct gate *gate, const struct addr *source, uint16_t source_port,
+                               const struct addr *destination, uint16_t port) {
+    LIST_FOREACH(flow_bucket(gate, source, source_port, destination, port), node) {
+        struct flow *flow = LIST_ENTRY(node, struct flow, bucket);
+        if (flow->source_port == source_port && flow->port == port && addr_equal(&flow->source, source) &&
+            addr_equal(&flow->destination, destination)) {
+            return flow;
+        }
+    }
+    return NULL;
+}
+
+void flow_free_opening(struct flow *flow) {
+    struct opening *opening = flow->opening;
+    if (!opening) return;
+    flow->opening = NULL;
+    if (opening->connector) connector_cancel(opening->connector);
+    if (opening->timer) event_free(opening->timer);
+    if (opening->readable) event_free(opening->readable);
+    if (opening->back) event_free(opening->back);
+    free(opening->bytes);
+    free(opening);
+}
+
+static void flow_close(int fd, bool reset) {
+    if (fd < 0) return;
+    if (reset) relay_reset_fd(fd);
+    else close(fd);
+}
+
+void flow_end(struct flow *flow, bool reset) {
+    struct gate *gate = flow->gate;
+    uint64_t bytes_out = flow->relay.bytes[RELAY_SANDBOX];
+    uint64_t bytes_in = flow->relay.bytes[RELAY_UPSTREAM];
+    if (flow->http) {
+        bytes_out += http_relay_bytes(flow->http, RELAY_SANDBOX);
+        bytes_in += http_relay_bytes(flow->http, RELAY_UPSTREAM);
+        http_relay_free(flow->http);
+    }
+    if (flow->state == FLOW_RELAYING) relay_stop(&flow->relay, reset);
+    flow_free_opening(flow);
+    flow_close(flow->fd, reset);
+    flow_close(flow->upstream, reset);
+    if (flow->counted) journal_flow(gate, flow, bytes_out, bytes_in);
+    list_remove(&flow->link);
+    list_remove(&flow->bucket);
+    gate->flow_count--;
+    free(flow->name);
+    free(flow);
+}
+
+static void flow_timer(evutil_socket_t fd, short what, void *data) {
+    (void)fd;
+    (void)what;
+    struct flow *flow = data;
+    if (flow->state == FLOW_SNIFFING) sniff_deadline(flow);
+    else flow_end(flow, flow->state != FLOW_LINGERING);
+}
+
+void flow_deadline(struct flow *flow, unsigned milliseconds) {
+    struct opening *opening = flow->opening;
+    struct timeval after = {.tv_sec = milliseconds / 1000, .tv_usec = (suseconds_t)(milliseconds % 1000) * 1000};
+    if (!opening->timer) opening->timer = evtimer_new(flow->gate->base, flow_timer, flow);
+    // Without a timer nothing would ever end this flow: its number among the limit is all that it can take.
+    if (opening->timer) event_add(opening->timer, &after);
+}
+
+void flow_stop_timer(struct flow *flow) {
+    if (flow->opening && flow->opening->timer) event_del(flow->opening->timer);
+}
+
+struct policy_request flow_request(const struct flow *flow) {
+    return (struct policy_request){
+        .protocol = POLICY_TCP,
+        .app = flow->app,
+        .dialled = flow->dialled,
+        .claimed = flow->name,
+        .address = flow->dialled ? NULL : &flow->destination,
+        .port = flow->port,
+    };
+}
+
+const char *flow_admitted_name(const struct flow *flow) { return flow->name ? flow->name : flow->dialled; }
+
+void flow_judged(struct flow *flow, const struct policy_request *request, const struct policy_decision *decision) {
+    flow->rule = decision->rule;
+    flow->reason = (uint8_t)decision->reason;
+    flow->generation = flow->gate->facts.generation;
+    if (decision->verdict == POLICY_ALLOW) flow->counted = true;
+    journal_decision(flow->gate, request, decision);
+}
+
+static void flow_relay_ended(struct relay *relay, int error, void *data) {
+    (void)relay;
+    (void)error;
+    struct flow *flow = data;
+    flow->state = FLOW_LINGERING; // the relay has closed both sockets
+    flow_end(flow, false);
+}
+
+void flow_relay(struct flow *flow, const uint8_t *back, size_t back_len) {
+    struct opening *opening = flow->opening;
+    const uint8_t *first = opening ? opening->bytes : NULL;
+    size_t first_len = opening ? opening->len : 0;
+    int rc = relay_start(flow->gate->relays, &flow->relay, flow->fd, flow->upstream, first, first_len, back, back_len,
+                         flow_relay_ended, flow);
+    if (rc < 0) {
+        flow_end(flow, true);
+        return;
+    }
+    flow->fd = flow->upstream = -1;
+    flow->state = FLOW_RELAYING;
+    flow_free_opening(flow);
+}

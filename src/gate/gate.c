@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+// A gate: one process for one sandbox, single-threaded. It is started with one channel to main, over which it gets a
+// channel to the keeper (which gives it the sandbox's sockets), a channel to the resolver, and the policy. Then it
+// isolates itself and serves. It ends when main or the keeper goes away; the sandbox has no network then.
+#include "gate/gate.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/random.h"
+#include "gate/state.h"
+
+#define GATE_START_MS 10000
+#define GATE_FLUSH_MS 500
+
+static uint8_t gate_buffer[CHANNEL_BUFFER_SIZE];
+
+void gate_pause(struct gate *gate, bool paused) {
+    for (int i = 0; i < IPC_SOCKET_COUNT; i++) {
+        if (!gate->socket_events[i]) continue;
+        if (paused) event_del(gate->socket_events[i]);
+        else event_add(gate->socket_events[i], NULL);
+    }
+}
+
+void gate_fail(struct gate *gate, const char *why) {
+    if (gate->closing) return;
+    struct ipc_error error = {0};
+    memccpy(error.text, why, 0, sizeof(error.text) - 1);
+    channel_send(gate->channel, IPC_ERROR, &error, sizeof(error), NULL, 0);
+    gate->closing = true;
+    event_base_loopbreak(gate->base);
+}
+
+// ---- policy ----
+
+static int gate_map_policy(struct gate *gate, int fd, const struct ipc_policy *message) {
+    struct stat status;
+    struct error err = {0};
+    if (fstat(fd, &status) < 0 || (uint64_t)status.st_size < message->size) return -EBADMSG;
+    void *block = mmap(NULL, message->size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (block == MAP_FAILED) return -errno;
+    struct policy *policy;
+    int rc = policy_from_block(block, message->size, &policy, &err);
+    if (rc < 0) {
+        munmap(block, message->size);
+        return rc;
+    }
+    policy_free(gate->policy);
+    if (gate->policy_block) munmap(gate->policy_block, gate->policy_size);
+    gate->policy = policy;
+    gate->policy_block = block;
+    gate->policy_size = message->size;
+    gate->facts = policy_facts(policy);
+    return 0;
+}
+
+static void gate_update(struct gate *gate, int fd, const struct ipc_policy *message) {
+    uint64_t start = clock_us();
+    struct ipc_active active = {.generation = message->generation};
+    if (gate_map_policy(gate, fd, message) < 0) {
+        gate_fail(gate, "a policy update could not be read");
+        return;
+    }
+    rejudge_all(gate, message->keep_existing, &active.flows_closed, &active.flows_kept);
+    active.update_us = clock_us() - start;
+    if (channel_send(gate->channel, IPC_GATE_ACTIVE, &active, sizeof(active), NULL, 0) < 0) {
+        gate_fail(gate, "the answer to a policy update could not be sent");
+    }
+}
+
+static void gate_main_readable(evutil_socket_t fd, short what, void *data) {
+    (void)what;
+    struct gate *gate = data;
+    struct channel_message message;
+    int rc;
+    while ((rc = channel_receive(fd, gate_buffer, sizeof(gate_buffer), &message)) == 1) {
+        if (message.type == IPC_GATE_POLICY) gate_update(gate, message.fds[0], message.body);
+        channel_message_close(&message);
+    }
+    if (rc != -EAGAIN) {
+        gate->closing = true;
+        event_base_loopbreak(gate->base);
+    }
+}
+
+// ---- keeper ----
+
+static void gate_remember(uint32_t index, const char *name, void *data) {
+    struct gate *gate = data;
+    struct ipc_mapping mapping = {.index = index};
+    memcpy(mapping.name, name, strnlen(name, NAME_SIZE - 1));
+    if (channel_send(gate->keeper, IPC_MAPPING, &mapping, sizeof(mapping), NULL, 0) < 0) {
+        // A mapping that the keeper does not know could be given to another name after a restart.
+        gate_fail(gate, "the keeper does not take a name mapping");
+    }
+}
+
+static void gate_keeper_readable(evutil_socket_t fd, short what, void *data) {
+    (void)what;
+    struct gate *gate = data;
+    struct channel_message message;
+    int rc;
+    while ((rc = channel_receive(fd, gate_buffer, sizeof(gate_buffer), &message)) == 1) channel_message_close(&message);
+    if (rc != -EAGAIN) gate_fail(gate, "the keeper of the sandbox's namespaces is gone");
+}
+
+// ---- start ----
+
+static int gate_expect(int fd, enum ipc_type type, struct channel_message *ret_message) {
+    int rc = channel_wait(fd, GATE_START_MS, gate_buffer, sizeof(gate_buffer), ret_message);
+    if (rc == 0) return -EPIPE;
+    if (rc < 0) return rc;
+    if (ret_message->type == type) return 0;
+    channel_message_close(ret_message);
+    return -EBADMSG;
+}
+
+static int gate_receive_mappings(struct gate *gate) {
+    for (uint32_t i = 0; i <= IPC_MAPPINGS_MAX; i++) {
+        struct channel_message message;
+        int rc = channel_wait(gate->keeper, GATE_START_MS, gate_buffer, sizeof(gate_buffer), &message);
+        if (rc <= 0) return rc < 0 ? rc : -EPIPE;
+        channel_message_close(&message);
+        if (message.type == IPC_MAPPINGS_END) return 0;
+        const struct ipc_mapping *mapping = message.body;
+        if (message.type != IPC_MAPPING) return -EBADMSG;
+        rc = dns_pool_restore(gate->pool, mapping->index, mapping->name);
+        if (rc < 0) return rc;
+    }
+    return -EBADMSG;
+}
+
+static const struct policy *gate_policy(void *data) {
+    struct gate *gate = data;
+    return gate->policy;
+}
+
+static void gate_decided(const struct policy_request *request, const struct policy_decision *decision, void *data) {
+    journal_decision(data, request, decision);
+}
+
+static int gate_make(struct gate *gate, int resolver) {
+    struct dns_front_callbacks callbacks = {.policy = gate_policy, .decided = gate_decided, .data = gate};
+    gate->journal = journal_new(gate);
+    gate->dns = dns_client_new(gate->base, resolver);
+    gate->pool = dns_pool_new(&gate->facts.pool4, &gate->facts.pool6, gate_remember, gate);
+    if (!gate->journal || !gate->dns || !gate->pool) return -ENOMEM;
+    gate->front = dns_front_new(gate->base, gate->dns, gate->pool, &callbacks);
+    if (!gate->front) return -ENOMEM;
+    return relay_engine_new(gate->base, &gate->relays);
+}
+
+static int gate_serve(struct gate *gate) {
+    static const struct {
+        enum ipc_socket socket;
+        event_callback_fn handler;
+    } handlers[] = {
+        {IPC_SOCKET_TCP4, syn_accept},         {IPC_SOCKET_TCP6, syn_accept},
+        {IPC_SOCKET_UDP4, datagram_readable},  {IPC_SOCKET_UDP6, datagram_readable},
+        {IPC_SOCKET_PACKET, syn_readable},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(handlers); i++) {
+        struct event **event = &gate->socket_events[handlers[i].socket];
+        *event = event_new(gate->base, gate->sockets[handlers[i].socket], EV_READ | EV_PERSIST, handlers[i].handler, gate);
+        if (!*event || event_add(*event, NULL) < 0) return -ENOMEM;
+    }
+    gate->channel_event = event_new(gate->base, gate->channel, EV_READ | EV_PERSIST, gate_main_readable, gate);
+    gate->keeper_event = event_new(gate->base, gate->keeper, EV_READ | EV_PERSIST, gate_keeper_readable, gate);
+    if (!gate->channel_event || !gate->keeper_event) return -ENOMEM;
+    return event_add(gate->channel_event, NULL) < 0 || event_add(gate->keeper_event, NULL) < 0 ? -ENOMEM : 0;
+}
+
+static int gate_start(struct gate *gate, struct error *err) {
+    struct channel_message message;
+    int rc = gate_expect(gate->channel, IPC_GATE_START, &message);
+    if (rc < 0) return error_set(err, rc, "start message: %s", strerror(-rc));
+    gate->keeper = TAKE_FD(message.fds[0]);
+    int resolver = TAKE_FD(message.fds[1]);
+    rc = gate_expect(gate->channel, IPC_GATE_POLICY, &message);
+    if (rc == 0) {
+        rc = gate_map_policy(gate, message.fds[0], message.body);
+        channel_message_close(&message);
+    }
+    if (rc < 0) return error_set(err, rc, "policy: %s", strerror(-rc));
+    rc = gate_make(gate, resolver);
+    if (rc < 0) return error_set(err, rc, "set-up: %s", strerror(-rc));
+    rc = gate_expect(gate->keeper, IPC_GATE_SOCKETS, &message);
+    if (rc == 0) {
+        for (int i = 0; i < IPC_SOCKET_COUNT; i++) gate->sockets[i] = TAKE_FD(message.fds[i]);
+        rc = gate_receive_mappings(gate);
+    }
+    if (rc == 0) rc = gate_serve(gate);
+    if (rc < 0) return error_set(err, rc, "sockets of the sandbox: %s", strerror(-rc));
+    return isolate_process(ISOLATE_GATE, err);
+}
+
+// ---- end ----
+
+static void gate_stop(struct gate *gate) {
+    gate->closing = true;
+    gate_pause(gate, true);
+    LIST_FOREACH(&gate->flows, node) flow_end(LIST_ENTRY(node, struct flow, link), true);
+    uint64_t until = clock_us() + GATE_FLUSH_MS * 1000;
+    while (gate->journal && !journal_flush(gate->journal) && clock_us() < until) {
+        event_base_loop(gate->base, EVLOOP_ONCE | EVLOOP_NONBLOCK);
+    }
+}
+
+static void gate_free(struct gate *gate) {
+    dns_front_free(gate->front);
+    dns_client_free(gate->dns);
+    dns_pool_free(gate->pool);
+    relay_engine_free(gate->relays);
+    event_base_loop(gate->base, EVLOOP_NONBLOCK); // what is freed at the end of a turn
+    for (int i = 0; i < IPC_SOCKET_COUNT; i++) {
+        if (gate->socket_events[i]) event_free(gate->socket_events[i]);
+        if (gate->sockets[i] >= 0) close(gate->sockets[i]);
+    }
+    journal_free(gate->journal);
+    if (gate->channel_event) event_free(gate->channel_event);
+    if (gate->keeper_event) event_free(gate->keeper_event);
+    if (gate->keeper >= 0) close(gate->keeper);
+    policy_free(gate->policy);
+    if (gate->policy_block) munmap(gate->policy_block, gate->policy_size);
+    event_base_free(gate->base);
+    close(gate->channel);
+    free(gate);
+}
+
+static struct gate *gate_new(int channel) {
+    struct gate *gate = NEW(struct gate);
+    if (!gate) return NULL;
+    gate->base = event_base_new();
+    if (!gate->base) {
+        free(gate);
+        return NULL;
+    }
+    gate->channel = channel;
+    gate->keeper = -1;
+    gate->hash_seed = random_u32();
+    list_init(&gate->flows);
+    for (size_t i = 0; i < GATE_BUCKETS; i++) list_init(&gate->pending[i]);
+    for (int i = 0; i < IPC_SOCKET_COUNT; i++) gate->sockets[i] = -1;
+    return gate;
+}
+
+int gate_main(int channel) {
+    struct error err = {0};
+    signal(SIGPIPE, SIG_IGN);
+    struct gate *gate = gate_new(channel);
+    if (!gate) return 1;
+    int rc = gate_start(gate, &err);
+    if (rc < 0) {
+        struct error prefixed = err;
+        error_context(&prefixed, rc, "gate");
+        gate_fail(gate, prefixed.text);
+    } else if (channel_send(channel, IPC_GATE_READY, NULL, 0, NULL, 0) == 0) {
+        event_base_dispatch(gate->base);
+        gate_stop(gate);
+    }
+    gate_free(gate);
+    return rc < 0;
+}

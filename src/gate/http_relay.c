@@ -1,0 +1,501 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plain HTTP/1, relayed request by request; each is judged before a byte of it goes upstream (RFC 9110, RFC 9112).
+//
+// One request at a time: the next head is not even parsed before the response to this one has gone back whole, so what
+// a client pipelines waits in its socket. A request for another host than the last one's gets another upstream
+// connection. Heads pass through as they came, but for the absolute form (which becomes the origin form) and
+// Proxy-Connection. Bodies are streamed with back-pressure, never held whole. After a 101 that the client asked for, the
+// rest is a raw relay.
+//
+// States of a request: HEAD (reading the client's head) -> CONNECTING (resolving, dialling) -> EXCHANGE (body one way,
+// response the other) -> HEAD again, or the end of the connection.
+#include <errno.h>
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "gate/state.h"
+
+#define HTTP_WATERMARK 262144 // bytes waiting towards one side before the other is read no further
+
+enum http_relay_state { HTTP_RELAY_HEAD, HTTP_RELAY_CONNECTING, HTTP_RELAY_EXCHANGE, HTTP_RELAY_ENDING };
+
+struct http_relay {
+    struct flow *flow;
+    struct bufferevent *client, *server;
+    struct connector *connector;
+    struct http1 request, response;
+    char host[NAME_SIZE];     // that this request names, "" if none or a literal
+    struct addr host_address; // the literal that it names
+    char server_name[NAME_SIZE]; // claimed name that `server` was dialled for; "": the destination itself
+    struct evbuffer *outgoing; // head and first bytes of the body, until there is a connection
+    char method[16];
+    uint64_t bytes[2];
+    enum http_relay_state state;
+    bool request_done, response_headed, until_close, client_eof, server_eof;
+    bool keep_alive, upgrade, reused, dead;
+};
+
+static void http_relay_next(struct http_relay *http);
+
+static void http_relay_bury(evutil_socket_t fd, short what, void *data) {
+    (void)fd;
+    (void)what;
+    free(data);
+}
+
+// Callers up the stack may still look at `dead`, so the memory goes at the end of the loop turn.
+void http_relay_free(struct http_relay *http) {
+    if (!http) return;
+    if (http->connector) connector_cancel(http->connector);
+    if (http->client) bufferevent_free(http->client);
+    if (http->server) bufferevent_free(http->server);
+    if (http->outgoing) evbuffer_free(http->outgoing);
+    http->dead = true;
+    struct timeval now = {0};
+    event_base_once(http->flow->gate->base, -1, EV_TIMEOUT, http_relay_bury, http, &now);
+}
+
+// Takes the socket out of a buffer event, which is freed.
+static int http_relay_take_fd(struct bufferevent **side) {
+    int fd = bufferevent_getfd(*side);
+    bufferevent_setfd(*side, -1);
+    bufferevent_free(TAKE_POINTER(*side));
+    return fd;
+}
+
+uint64_t http_relay_bytes(const struct http_relay *http, enum relay_side side) { return http->bytes[side]; }
+
+static struct policy_request http_relay_request(const struct http_relay *http) {
+    const struct flow *flow = http->flow;
+    return (struct policy_request){
+        .protocol = POLICY_TCP,
+        .app = POLICY_APP_HTTP,
+        .dialled = flow->dialled,
+        .claimed = http->host[0] ? http->host : NULL,
+        .claimed_address = http->host_address.family != ADDR_NONE ? &http->host_address : NULL,
+        .address = flow->dialled && !addr_is_loopback(&flow->destination) ? NULL : &flow->destination,
+        .port = flow->port,
+    };
+}
+
+bool http_relay_allowed(const struct flow *flow) {
+    struct policy_request request = http_relay_request(flow->http);
+    return policy_decide(flow->gate->policy, &request).verdict == POLICY_ALLOW;
+}
+
+// ---- the end ----
+
+// The connection ends once what is written has gone out.
+static void http_relay_finish(struct http_relay *http) {
+    http->state = HTTP_RELAY_ENDING;
+    bufferevent_disable(http->client, EV_READ);
+    if (http->server) bufferevent_disable(http->server, EV_READ);
+    if (evbuffer_get_length(bufferevent_get_output(http->client)) > 0) return; // http_relay_written comes back
+    struct flow *flow = http->flow;
+    flow->fd = http_relay_take_fd(&http->client);
+    flow->relay.bytes[RELAY_SANDBOX] += http->bytes[RELAY_SANDBOX];
+    flow->relay.bytes[RELAY_UPSTREAM] += http->bytes[RELAY_UPSTREAM];
+    flow->http = NULL;
+    http_relay_free(http);
+    refusal_linger(flow, "", 0);
+}
+
+static void http_relay_refuse(struct http_relay *http, struct policy_decision decision) {
+    struct policy_request request = http_relay_request(http);
+    flow_judged(http->flow, &request, &decision);
+    char *text = http->response_headed ? NULL : refusal_http_text(http->flow->gate, &request, &decision);
+    if (!text) {
+        flow_end(http->flow, true);
+        return;
+    }
+    evbuffer_add(bufferevent_get_output(http->client), text, strlen(text));
+    free(text);
+    http_relay_finish(http);
+}
+
+static void http_relay_refuse_reason(struct http_relay *http, enum policy_reason reason) {
+    http_relay_refuse(http, (struct policy_decision){.verdict = POLICY_DENY, .reason = reason, .rule = POLICY_RULE_NONE});
+}
+
+// ---- flow control ----
+
+static void http_relay_watch(struct bufferevent *from, struct bufferevent *to, bool wanted) {
+    bool room = !to || evbuffer_get_length(bufferevent_get_output(to)) < HTTP_WATERMARK;
+    if (wanted && room) bufferevent_enable(from, EV_READ);
+    else bufferevent_disable(from, EV_READ);
+}
+
+static void http_relay_balance(struct http_relay *http) {
+    if (http->state == HTTP_RELAY_ENDING) return;
+    bool reads_head = http->state == HTTP_RELAY_HEAD;
+    http_relay_watch(http->client, reads_head ? NULL : http->server,
+                     !http->client_eof && (reads_head || (http->state == HTTP_RELAY_EXCHANGE && !http->request_done)));
+    if (http->server) http_relay_watch(http->server, http->client, !http->server_eof);
+}
+
+// ---- bodies ----
+
+// Moves what belongs to the message. WIRE_OK when it ended.
+static enum wire_result http_relay_body(struct http1 *message, struct evbuffer *from, struct evbuffer *to,
+                                        uint64_t *bytes) {
+    for (;;) {
+        size_t len = evbuffer_get_contiguous_space(from), used = 0;
+        const uint8_t *data = len > 0 ? evbuffer_pullup(from, (ev_ssize_t)len) : (const uint8_t *)"";
+        enum wire_result result = http1_body(message, data, len, &used);
+        if (result == WIRE_BAD) return result;
+        if (used > 0) evbuffer_remove_buffer(from, to, used);
+        *bytes += used;
+        if (result == WIRE_OK || len == 0) return result;
+    }
+}
+
+static void http_relay_request_body(struct http_relay *http, struct evbuffer *to) {
+    if (http->request_done) return;
+    enum wire_result result =
+        http_relay_body(&http->request, bufferevent_get_input(http->client), to, &http->bytes[RELAY_SANDBOX]);
+    http->request_done = result == WIRE_OK;
+    if (result == WIRE_BAD) http_relay_refuse_reason(http, POLICY_BAD_REQUEST);
+    else if (http->client_eof && !http->request_done) flow_end(http->flow, true);
+}
+
+// ---- response ----
+
+static void http_relay_upgraded(struct http_relay *http) {
+    struct flow *flow = http->flow;
+    struct evbuffer *first = bufferevent_get_input(http->client), *back = bufferevent_get_output(http->client);
+    evbuffer_add_buffer(back, bufferevent_get_input(http->server));
+    size_t back_len = evbuffer_get_length(back);
+    AUTO_FREE uint8_t *back_bytes = malloc(back_len + 1);
+    if (!flow->opening) flow->opening = NEW(struct opening);
+    if (flow->opening) {
+        free(flow->opening->bytes);
+        flow->opening->len = evbuffer_get_length(first);
+        flow->opening->bytes = malloc(flow->opening->len + 1);
+    }
+    if (!back_bytes || !flow->opening || !flow->opening->bytes) {
+        flow_end(flow, true);
+        return;
+    }
+    evbuffer_unfreeze(back, 1); // libevent keeps the front of an output buffer for itself
+    evbuffer_remove(back, back_bytes, back_len);
+    evbuffer_remove(first, flow->opening->bytes, flow->opening->len);
+    flow->fd = http_relay_take_fd(&http->client);
+    flow->upstream = http_relay_take_fd(&http->server);
+    flow->http = NULL;
+    http_relay_free(http);
+    flow_relay(flow, back_bytes, back_len);
+}
+
+static void http_relay_answered(struct http_relay *http) {
+    if (http->request_done && http->keep_alive && !http->server_eof) {
+        http->state = HTTP_RELAY_HEAD;
+        http_relay_next(http);
+    } else {
+        http_relay_finish(http);
+    }
+}
+
+// 1: a final response's head went to the client; 0: more bytes are needed; -1: the connection was dealt with.
+static int http_relay_response_head(struct http_relay *http) {
+    struct evbuffer *input = bufferevent_get_input(http->server);
+    struct wire_slice method = {(const uint8_t *)http->method, strlen(http->method)};
+    for (;;) {
+        struct http1_head head;
+        size_t len = evbuffer_get_length(input);
+        if (len == 0) return 0;
+        http1_init(&http->response, HTTP1_RESPONSE, method);
+        enum wire_result result = http1_head(&http->response, evbuffer_pullup(input, -1), len, &head);
+        if (result == WIRE_MORE) return 0;
+        bool unasked = result == WIRE_OK && head.status == 101 && !http->upgrade;
+        if (result == WIRE_BAD || unasked) {
+            http_relay_refuse_reason(http, POLICY_UPSTREAM_FAILED);
+            return -1;
+        }
+        http->bytes[RELAY_UPSTREAM] += head.len;
+        evbuffer_remove_buffer(input, bufferevent_get_output(http->client), head.len);
+        if (head.status == 101) {
+            http_relay_upgraded(http);
+            return -1;
+        }
+        if (head.status < 200) continue; // 100, 103: another head follows
+        http->keep_alive &= head.keep_alive && head.framing != HTTP1_BODY_UNTIL_CLOSE;
+        http->until_close = head.framing == HTTP1_BODY_UNTIL_CLOSE;
+        http->response_headed = true;
+        return 1;
+    }
+}
+
+static void http_relay_response(struct http_relay *http) {
+    if (http->state != HTTP_RELAY_EXCHANGE) {
+        if (evbuffer_get_length(bufferevent_get_input(http->server)) > 0) flow_end(http->flow, true); // unasked bytes
+        return;
+    }
+    if (!http->response_headed) {
+        int headed = http_relay_response_head(http);
+        if (headed < 0) return;
+        if (headed == 0) {
+            if (!http->server_eof) return;
+            // A kept connection that the server closed just now: the client retries as it would without us.
+            if (http->reused) flow_end(http->flow, true);
+            else http_relay_refuse_reason(http, POLICY_UPSTREAM_FAILED);
+            return;
+        }
+    }
+    enum wire_result result = http_relay_body(&http->response, bufferevent_get_input(http->server),
+                                              bufferevent_get_output(http->client), &http->bytes[RELAY_UPSTREAM]);
+    if (result == WIRE_BAD) {
+        flow_end(http->flow, true);
+    } else if (result == WIRE_OK) {
+        http_relay_answered(http);
+    } else if (http->server_eof) {
+        if (http->until_close) http_relay_finish(http);
+        else flow_end(http->flow, true); // cut short: the client must not take it for whole
+    }
+}
+
+// ---- events of both connections ----
+
+static void http_relay_read(struct bufferevent *side, void *data) {
+    struct http_relay *http = data;
+    if (side == http->server) http_relay_response(http);
+    else if (http->state == HTTP_RELAY_HEAD) http_relay_next(http);
+    else if (http->state == HTTP_RELAY_EXCHANGE) http_relay_request_body(http, bufferevent_get_output(http->server));
+    if (!http->dead) http_relay_balance(http);
+}
+
+static void http_relay_written(struct bufferevent *side, void *data) {
+    struct http_relay *http = data;
+    if (http->state == HTTP_RELAY_ENDING && side == http->client) http_relay_finish(http);
+    else http_relay_balance(http);
+}
+
+static void http_relay_event(struct bufferevent *side, short what, void *data) {
+    struct http_relay *http = data;
+    bool end = what & BEV_EVENT_EOF;
+    if ((!end && side == http->client) || (what & BEV_EVENT_TIMEOUT)) {
+        flow_end(http->flow, true);
+    } else if (http->state == HTTP_RELAY_ENDING) {
+        return; // what is left to write goes out all the same
+    } else if (side == http->client) {
+        http->client_eof = true;
+        if (http->state == HTTP_RELAY_HEAD) http_relay_finish(http);
+        else if (!http->request_done) http_relay_read(side, data);
+    } else if (http->state == HTTP_RELAY_EXCHANGE) {
+        http->server_eof = true;
+        if (!end && http->response_headed) flow_end(http->flow, true); // a reset is no end of a body
+        else http_relay_read(side, data);
+    } else { // an idle upstream connection was closed: the next request gets a new one
+        bufferevent_free(TAKE_POINTER(http->server));
+    }
+}
+
+static struct bufferevent *http_relay_side(struct http_relay *http, int fd) {
+    struct timeval idle = {.tv_sec = GATE_HTTP_IDLE_MS / 1000};
+    struct bufferevent *side = bufferevent_socket_new(http->flow->gate->base, fd,
+                                                      BEV_OPT_CLOSE_ON_FREE | BEV_OPT_DEFER_CALLBACKS);
+    if (!side) return NULL;
+    bufferevent_setcb(side, http_relay_read, http_relay_written, http_relay_event, http);
+    bufferevent_set_timeouts(side, &idle, &idle);
+    bufferevent_setwatermark(side, EV_READ, 0, HTTP1_HEAD_MAX);
+    bufferevent_enable(side, EV_WRITE);
+    return side;
+}
+
+// ---- request ----
+
+static void http_relay_send(struct http_relay *http) {
+    http->state = HTTP_RELAY_EXCHANGE;
+    http->server_eof = false;
+    evbuffer_add_buffer(bufferevent_get_output(http->server), http->outgoing);
+    http_relay_request_body(http, bufferevent_get_output(http->server));
+}
+
+static bool http_relay_take_server(struct http_relay *http, int fd) {
+    if (http->server) bufferevent_free(TAKE_POINTER(http->server));
+    http->server = http_relay_side(http, fd);
+    if (!http->server) {
+        close(fd);
+        return false;
+    }
+    http->reused = false;
+    return true;
+}
+
+static void http_relay_connected(int fd, const struct addr *peer, const struct policy_decision *denied, void *data) {
+    struct http_relay *http = data;
+    http->connector = NULL;
+    if (fd < 0) {
+        struct policy_decision failed = {.verdict = POLICY_DENY, .reason = POLICY_UPSTREAM_FAILED, .rule = POLICY_RULE_NONE};
+        http_relay_refuse(http, denied ? *denied : failed);
+        return;
+    }
+    http->flow->peer = *peer;
+    if (!http_relay_take_server(http, fd)) {
+        flow_end(http->flow, true);
+        return;
+    }
+    if (!http_relay_allowed(http->flow)) http_relay_refuse_reason(http, POLICY_POLICY_CHANGED);
+    else http_relay_send(http);
+    if (!http->dead) http_relay_balance(http);
+}
+
+// The request line and the fields, with the absolute form turned into the origin form (RFC 9112 3.2.2) and without
+// Proxy-Connection; everything else byte for byte.
+static void http_relay_write_head(struct evbuffer *out, const uint8_t *bytes, const struct http1_head *head) {
+    bool plain = head->form != HTTP1_FORM_ABSOLUTE;
+    for (size_t i = 0; plain && i < head->header_count; i++) {
+        const struct wire_slice *name = &head->headers[i].name;
+        plain = name->len != 16 || strncasecmp((const char *)name->data, "proxy-connection", 16) != 0;
+    }
+    if (plain) {
+        evbuffer_add(out, bytes, head->len);
+        return;
+    }
+    evbuffer_add(out, head->method.data, head->method.len);
+    evbuffer_add_printf(out, " %.*s HTTP/1.%u\r\n", (int)head->path.len, (const char *)head->path.data,
+               head->minor_version);
+    if (head->form == HTTP1_FORM_ABSOLUTE) {
+        evbuffer_add_printf(out, "Host: %.*s\r\n", (int)head->authority.len, (const char *)head->authority.data);
+    }
+    for (size_t i = 0; i < head->header_count; i++) {
+        const struct http1_header *header = &head->headers[i];
+        bool host = header->name.len == 4 && strncasecmp((const char *)header->name.data, "host", 4) == 0;
+        bool proxy = header->name.len == 16 && strncasecmp((const char *)header->name.data, "proxy-connection", 16) == 0;
+        if (proxy || (host && head->form == HTTP1_FORM_ABSOLUTE)) continue;
+        evbuffer_add(out, header->name.data, header->name.len);
+        evbuffer_add(out, ": ", 2);
+        evbuffer_add(out, header->value.data, header->value.len);
+        evbuffer_add(out, "\r\n", 2);
+    }
+    evbuffer_add(out, "\r\n", 2);
+}
+
+// The one host that a request names. -EINVAL: none that is well-formed, or two that differ.
+static int http_relay_host(struct http_relay *http, const struct http1_head *head) {
+    struct name_host host = {0}, target;
+    uint16_t port = 0, target_port = 0;
+    http->host[0] = 0;
+    http->host_address = (struct addr){0};
+    if (head->has_host && head->host.len > 0 &&
+        name_authority_from_wire(head->host.data, head->host.len, &host, &port) < 0) {
+        return -EINVAL;
+    }
+    bool named = head->has_host && head->host.len > 0;
+    if (head->form == HTTP1_FORM_ABSOLUTE) {
+        if (name_authority_from_wire(head->authority.data, head->authority.len, &target, &target_port) < 0) return -EINVAL;
+        if (named && (host.is_address != target.is_address || !addr_equal(&host.address, &target.address) ||
+                      strcmp(host.name, target.name) != 0)) {
+            return -EINVAL;
+        }
+        host = target;
+        port = target_port;
+        named = true;
+    }
+    if (port != 0 && port != http->flow->port) return -EINVAL;
+    if (!named) return head->minor_version == 0 ? 0 : -EINVAL; // RFC 9112 3.2: a 400 for HTTP/1.1
+    if (host.is_address) http->host_address = host.address;
+    else memcpy(http->host, host.name, sizeof(http->host));
+    return 0;
+}
+
+static void http_relay_connect(struct http_relay *http, const struct policy_decision *decision) {
+    struct flow *flow = http->flow;
+    const char *claimed = flow->dialled ? NULL : decision->name; // NULL: the destination itself
+    if (http->server && strcmp(http->server_name, claimed ? claimed : "") == 0) {
+        http_relay_send(http);
+        http->reused = true;
+        return;
+    }
+    if (http->server) bufferevent_free(TAKE_POINTER(http->server));
+    struct policy_request request = http_relay_request(http);
+    snprintf(http->server_name, sizeof(http->server_name), "%s", claimed ? claimed : "");
+    const char *name = claimed || request.address ? claimed : flow->dialled;
+    http->state = HTTP_RELAY_CONNECTING;
+    http->connector = connector_start(flow->gate, &request, name, flow->destination.family, http_relay_connected, http);
+    if (!http->connector) http_relay_refuse_reason(http, POLICY_LIMIT_EXCEEDED);
+}
+
+static void http_relay_judge(struct http_relay *http, const uint8_t *bytes, const struct http1_head *head) {
+    bool wellformed = head->form != HTTP1_FORM_AUTHORITY && !head->absolute_https && head->method.len < sizeof(http->method);
+    if (!wellformed || http_relay_host(http, head) < 0) {
+        http_relay_refuse_reason(http, POLICY_BAD_REQUEST);
+        return;
+    }
+    struct policy_request request = http_relay_request(http);
+    struct policy_decision decision = policy_decide(http->flow->gate->policy, &request);
+    if (decision.verdict != POLICY_ALLOW) {
+        http_relay_refuse(http, decision);
+        return;
+    }
+    if (head->upgrade_h2c) {
+        http_relay_refuse_reason(http, POLICY_PROTOCOL_DENIED);
+        return;
+    }
+    memcpy(http->method, head->method.data, head->method.len);
+    http->method[head->method.len] = 0;
+    http_relay_write_head(http->outgoing, bytes, head);
+    http->bytes[RELAY_SANDBOX] += evbuffer_get_length(http->outgoing);
+    http->keep_alive = head->keep_alive;
+    http->upgrade = head->upgrade_websocket || head->upgrade_other;
+    evbuffer_drain(bufferevent_get_input(http->client), head->len);
+    // What has come of the body is read now, so that framing which is wrong from the start reaches nobody.
+    http_relay_request_body(http, http->outgoing);
+    if (http->dead || http->state == HTTP_RELAY_ENDING) return;
+    flow_judged(http->flow, &request, &decision);
+    if (!http->flow->dialled && !http->flow->name && http->host[0]) http->flow->name = strdup(http->host);
+    http_relay_connect(http, &decision);
+}
+
+// The next head, if it is there.
+static void http_relay_next(struct http_relay *http) {
+    struct evbuffer *input = bufferevent_get_input(http->client);
+    size_t len = evbuffer_get_length(input);
+    http->request_done = http->response_headed = false;
+    if (http->client_eof && len == 0) {
+        http_relay_finish(http);
+        return;
+    }
+    if (len == 0) return;
+    http1_init(&http->request, HTTP1_REQUEST, (struct wire_slice){0});
+    struct http1_head head;
+    const uint8_t *bytes = evbuffer_pullup(input, -1);
+    enum wire_result result = http1_head(&http->request, bytes, len, &head);
+    if (result == WIRE_OK) http_relay_judge(http, bytes, &head);
+    else if (result == WIRE_BAD || len >= HTTP1_HEAD_MAX) http_relay_refuse_reason(http, POLICY_BAD_REQUEST);
+    else if (http->client_eof) http_relay_finish(http);
+}
+
+void http_relay_start(struct flow *flow) {
+    struct http_relay *http = NEW(struct http_relay);
+    if (!http) {
+        flow_end(flow, true);
+        return;
+    }
+    http->flow = flow;
+    flow->http = http;
+    flow->state = FLOW_HTTP;
+    http->outgoing = evbuffer_new();
+    http->client = http->outgoing ? http_relay_side(http, flow->fd) : NULL;
+    if (!http->client) {
+        flow_end(flow, true);
+        return;
+    }
+    flow->fd = -1;
+    if (flow->upstream >= 0 && !http_relay_take_server(http, TAKE_FD(flow->upstream))) {
+        flow_end(flow, true);
+        return;
+    }
+    struct evbuffer *input = bufferevent_get_input(http->client);
+    evbuffer_unfreeze(input, 0); // libevent keeps the end of an input buffer for itself
+    evbuffer_add(input, flow->opening->bytes, flow->opening->len);
+    evbuffer_freeze(input, 0);
+    flow_free_opening(flow);
+    bufferevent_trigger(http->client, EV_READ, 0);
+    http_relay_balance(http);
+}

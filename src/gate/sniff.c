@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// The first bytes of a connection that the destination alone does not decide. They are consumed into a buffer and
+// replayed: peeking at a partial ClientHello would spin a level-triggered loop. Nothing goes upstream before the verdict.
+// Where the destination is allowed whatever comes (only a guardrail has names), upstream bytes flow back meanwhile.
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "gate/state.h"
+
+#define SNIFF_STEP 4096
+#define SNIFF_MAX (TLS_HELLO_MAX + SNIFF_STEP)
+
+static void sniff_decide(struct flow *flow);
+
+static void sniff_stop(struct flow *flow) {
+    struct opening *opening = flow->opening;
+    flow_stop_timer(flow);
+    if (opening->readable) event_free(TAKE_POINTER(opening->readable));
+    if (opening->back) event_free(TAKE_POINTER(opening->back));
+}
+
+static void sniff_refuse(struct flow *flow, const struct policy_request *request,
+                         const struct policy_decision *decision, enum tls_alert alert) {
+    flow_judged(flow, request, decision);
+    switch ((enum policy_app)flow->app) {
+    case POLICY_APP_TLS:
+        refusal_tls(flow, alert);
+        break;
+    case POLICY_APP_HTTP:
+        refusal_http(flow, request, decision);
+        break;
+    case POLICY_APP_UNKNOWN:
+    case POLICY_APP_OTHER:
+        refusal_reset(flow);
+        break;
+    }
+}
+
+static struct policy_decision sniff_reason(enum policy_reason reason) {
+    return (struct policy_decision){.verdict = POLICY_DENY, .reason = reason, .rule = POLICY_RULE_NONE};
+}
+
+// ---- after the verdict ----
+
+static void sniff_connected(int fd, const struct addr *peer, const struct policy_decision *denied, void *data) {
+    struct flow *flow = data;
+    flow->opening->connector = NULL;
+    flow->upstream = fd;
+    if (peer) flow->peer = *peer;
+    struct policy_request request = flow_request(flow);
+    if (peer && (flow->name || flow->dialled)) request.address = peer;
+    struct policy_decision decision = sniff_reason(POLICY_UPSTREAM_FAILED);
+    if (denied) decision = *denied;
+    if (fd >= 0) decision = policy_decide(flow->gate->policy, &request);
+    if (decision.verdict != POLICY_ALLOW) {
+        sniff_refuse(flow, &request, &decision, TLS_ALERT_ACCESS_DENIED);
+        return;
+    }
+    flow_judged(flow, &request, &decision);
+    flow_relay(flow, NULL, 0);
+}
+
+static void sniff_fetch(struct flow *flow, const struct policy_request *request, const char *name) {
+    flow->state = FLOW_FETCHING;
+    struct opening *opening = flow->opening;
+    opening->connector =
+        connector_start(flow->gate, request, name, flow->destination.family, sniff_connected, flow);
+    if (opening->connector) return;
+    struct policy_decision limit = sniff_reason(POLICY_LIMIT_EXCEEDED);
+    sniff_refuse(flow, request, &limit, TLS_ALERT_INTERNAL_ERROR);
+}
+
+static void sniff_allowed(struct flow *flow, const struct policy_request *request,
+                          const struct policy_decision *decision) {
+    const char *name = decision->name;
+    if (flow->upstream >= 0 && (!name || (flow->dialled && strcmp(name, flow->dialled) == 0))) {
+        flow_judged(flow, request, decision);
+        flow_relay(flow, NULL, 0);
+        return;
+    }
+    if (flow->upstream >= 0) relay_reset_fd(TAKE_FD(flow->upstream));
+    if (name && !flow->dialled && !(flow->name = strdup(name))) {
+        flow_end(flow, true);
+        return;
+    }
+    sniff_fetch(flow, request, name);
+}
+
+// ---- what the bytes show ----
+
+static void sniff_tls(struct flow *flow) {
+    struct opening *opening = flow->opening;
+    struct tls_hello hello;
+    enum wire_result result = tls_hello_parse(opening->bytes, opening->len, &hello);
+    if (result == WIRE_MORE) return;
+    sniff_stop(flow);
+    struct policy_request request = flow_request(flow);
+    if (flow->upstream >= 0) request.address = &flow->peer;
+    struct name_host claimed = {0};
+    struct policy_decision decision = sniff_reason(POLICY_TLS_BAD_HELLO);
+    if (result == WIRE_BAD) {
+        sniff_refuse(flow, &request, &decision, TLS_ALERT_DECODE_ERROR);
+        return;
+    }
+    if (hello.has_sni && name_from_wire(hello.sni, hello.sni_len, &claimed) < 0) {
+        sniff_refuse(flow, &request, &decision, TLS_ALERT_UNRECOGNIZED_NAME);
+        return;
+    }
+    request.ech = hello.has_ech;
+    if (hello.has_sni && claimed.is_address) request.claimed_address = &claimed.address;
+    else if (hello.has_sni) request.claimed = claimed.name;
+    decision = policy_decide(flow->gate->policy, &request);
+    if (decision.verdict == POLICY_ALLOW) sniff_allowed(flow, &request, &decision);
+    else sniff_refuse(flow, &request, &decision, TLS_ALERT_UNRECOGNIZED_NAME);
+}
+
+static void sniff_http(struct flow *flow) {
+    sniff_stop(flow);
+    http_relay_start(flow);
+}
+
+static void sniff_other(struct flow *flow) {
+    sniff_stop(flow);
+    struct policy_request request = flow_request(flow);
+    if (flow->upstream >= 0) request.address = &flow->peer;
+    struct policy_decision decision = policy_decide(flow->gate->policy, &request);
+    if (decision.verdict == POLICY_ALLOW) sniff_allowed(flow, &request, &decision);
+    else sniff_refuse(flow, &request, &decision, TLS_ALERT_ACCESS_DENIED);
+}
+
+// HTTP/2 without TLS has many requests on one connection that a request-by-request relay of HTTP/1 cannot judge.
+static void sniff_http2(struct flow *flow) {
+    if (flow->open_destination) {
+        flow->app = POLICY_APP_OTHER;
+        sniff_other(flow);
+        return;
+    }
+    sniff_stop(flow);
+    flow->app = POLICY_APP_HTTP;
+    struct policy_request request = flow_request(flow);
+    struct policy_decision decision = policy_decide(flow->gate->policy, &request);
+    if (decision.verdict != POLICY_DENY) decision = sniff_reason(POLICY_PROTOCOL_DENIED);
+    flow_judged(flow, &request, &decision);
+    refusal_http2(flow);
+}
+
+static void sniff_decide(struct flow *flow) {
+    switch (wire_classify(flow->opening->bytes, flow->opening->len)) {
+    case WIRE_APP_MORE:
+        break;
+    case WIRE_APP_TLS:
+        flow->app = POLICY_APP_TLS;
+        sniff_tls(flow);
+        break;
+    case WIRE_APP_HTTP1:
+        flow->app = POLICY_APP_HTTP;
+        sniff_http(flow);
+        break;
+    case WIRE_APP_HTTP2:
+        sniff_http2(flow);
+        break;
+    case WIRE_APP_OTHER:
+        flow->app = POLICY_APP_OTHER;
+        sniff_other(flow);
+        break;
+    }
+}
+
+void sniff_deadline(struct flow *flow) {
+    if (flow->app == POLICY_APP_UNKNOWN) flow->app = POLICY_APP_OTHER;
+    if (flow->app == POLICY_APP_OTHER) {
+        sniff_other(flow);
+        return;
+    }
+    sniff_stop(flow); // a hello that never became whole
+    struct policy_request request = flow_request(flow);
+    struct policy_decision decision = sniff_reason(POLICY_TLS_BAD_HELLO);
+    sniff_refuse(flow, &request, &decision, TLS_ALERT_DECODE_ERROR);
+}
+
+// ---- reading ----
+
+static bool sniff_grow(struct opening *opening) {
+    if (opening->size - opening->len >= SNIFF_STEP) return true;
+    size_t size = opening->size ? opening->size * 2 : SNIFF_STEP;
+    uint8_t *bytes = size <= 2 * SNIFF_MAX ? realloc(opening->bytes, size) : NULL;
+    if (!bytes) return false;
+    opening->bytes = bytes;
+    opening->size = size;
+    return true;
+}
+
+static void sniff_readable(evutil_socket_t fd, short what, void *data) {
+    (void)what;
+    struct flow *flow = data;
+    struct opening *opening = flow->opening;
+    if (!sniff_grow(opening)) {
+        flow_end(flow, true);
+        return;
+    }
+    ssize_t len = recv(fd, opening->bytes + opening->len, SNIFF_STEP, 0);
+    if (len < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (len < 0) {
+        flow_end(flow, true);
+    } else if (len == 0) {
+        // The client has nothing (more) to say: what it said stands for all.
+        sniff_deadline(flow);
+    } else {
+        opening->len += (size_t)len;
+        sniff_decide(flow);
+    }
+}
+
+// A server that speaks first, to a destination that is allowed whatever the client says.
+static void sniff_back(evutil_socket_t fd, short what, void *data) {
+    (void)what;
+    struct flow *flow = data;
+    uint8_t bytes[SNIFF_STEP];
+    ssize_t len = recv(fd, bytes, sizeof(bytes), MSG_PEEK);
+    if (len < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    ssize_t sent = len > 0 ? send(flow->fd, bytes, (size_t)len, MSG_NOSIGNAL) : -1;
+    if (sent < 0 && len > 0 && errno == EAGAIN) {
+        // A client that neither reads nor speaks: the deadline ends the wait.
+        event_del(flow->opening->back);
+    } else if (sent < 0) {
+        sniff_deadline(flow); // the end or a failure of the upstream side is the relay's to pass on
+    } else {
+        (void)!recv(fd, bytes, (size_t)sent, 0);
+        flow->relay.bytes[RELAY_UPSTREAM] += (uint64_t)sent;
+    }
+}
+
+void sniff_start(struct flow *flow) {
+    struct opening *opening = flow->opening;
+    struct event_base *base = flow->gate->base;
+    flow->state = FLOW_SNIFFING;
+    opening->readable = event_new(base, flow->fd, EV_READ | EV_PERSIST, sniff_readable, flow);
+    bool ready = opening->readable && event_add(opening->readable, NULL) == 0;
+    if (ready && flow->open_destination) {
+        opening->back = event_new(base, flow->upstream, EV_READ | EV_PERSIST, sniff_back, flow);
+        ready = opening->back && event_add(opening->back, NULL) == 0;
+    }
+    if (!ready) {
+        flow_end(flow, true);
+        return;
+    }
+    flow_deadline(flow, GATE_SNIFF_MS);
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of the gate room share: the gate itself, and a flow, which is one TCP connection of the sandbox.
+//
+// A flow's states, what it holds in each, and what may happen next:
+//
+//   CONNECTING SYN held. `opening->connector` resolves and dials.          -> ADMITTED, or refused as the dial was
+//   ADMITTED   SYN let through to the listener; `upstream` may be open.    -> by accept: RELAYING, SNIFFING, HTTP
+//   SNIFFING   accepted; first bytes are read under a deadline. Nothing has been sent upstream; where every outcome is
+//              the same destination, upstream bytes already flow back.     -> FETCHING, RELAYING, HTTP, LINGERING
+//   FETCHING   accepted, bytes held; resolving and dialling a claimed name -> RELAYING, LINGERING
+//   RELAYING   `relay` owns both descriptors; no `opening`.                -> ended
+//   HTTP       `http` owns both descriptors.                               -> RELAYING (after an upgrade), LINGERING, ended
+//   LINGERING  a refusal was written; reads are thrown away until the peer has closed or a deadline -> ended
+//
+// A flow is counted against the sandbox's limit from its SYN to its end. It is in `gate->pending` only while its SYN is
+// held or let through, so that a later connection with the same ports is a flow of its own.
+#pragma once
+
+#include <event2/event.h>
+
+#include "base/addr.h"
+#include "base/list.h"
+#include "dns/dns.h"
+#include "net/net.h"
+#include "policy/policy.h"
+#include "wire/http1.h"
+#include "wire/ip.h"
+#include "wire/tls.h"
+
+#define GATE_BUCKETS 1024        // of the table of pending SYNs
+#define GATE_SYN_MAX 256         // bytes of a held SYN without its data
+
+enum gate_time { // milliseconds
+    GATE_DIAL_MS = 30000,      // all attempts of one connection
+    GATE_STAGGER_MS = 250,     // RFC 8305 5
+    GATE_ACCEPT_MS = 5000,     // from letting a SYN through to its accept
+    GATE_SNIFF_MS = 10000,     // for the first bytes
+    GATE_LINGER_MS = 2000,     // for the peer to read a refusal
+    GATE_HTTP_IDLE_MS = 600000 // between bytes of an HTTP connection
+};
+
+enum flow_state {
+    FLOW_CONNECTING, FLOW_ADMITTED, FLOW_SNIFFING, FLOW_FETCHING, FLOW_RELAYING, FLOW_HTTP, FLOW_LINGERING,
+};
+
+struct gate;
+struct http_relay;
+
+// What a flow needs only until it relays.
+struct opening {
+    uint8_t syn[GATE_SYN_MAX];
+    size_t syn_len;
+    struct connector *connector;
+    struct event *timer;
+    struct event *readable;   // of the sandbox's socket, while sniffing or lingering
+    struct event *back;       // of the upstream socket, while sniffing an open destination
+    uint8_t *bytes;           // first bytes of the sandbox
+    size_t len, size;
+};
+
+struct flow {
+    struct list link;         // in gate->flows
+    struct list bucket;       // in gate->pending, or alone
+    struct gate *gate;
+    struct opening *opening;
+    struct http_relay *http;
+    const char *dialled;      // of the pool, or "localhost"; NULL for a literal destination
+    char *name;               // the claimed name that admitted it, owned; NULL if `dialled` or the address did
+    uint64_t started_us;
+    uint64_t generation;      // of the policy that judged it last
+    uint32_t rule;
+    int fd, upstream;         // -1 while closed or owned by relay or http
+    struct addr source, destination, peer; // peer: what was dialled
+    uint16_t source_port, port;
+    uint8_t state, app, reason;
+    bool counted;             // a decision was logged, so its end is logged too
+    bool open_destination;    // sniffed only because a guardrail has names: the destination is allowed whatever comes
+    bool dns;                 // TCP to port 53, answered by the DNS front
+    bool refuse_only;         // accepted only so that the refusal can be told in HTTP
+    struct relay relay;
+};
+
+struct gate {
+    struct event_base *base;
+    int channel;                 // to main
+    struct event *channel_event;
+    int keeper;                  // channel to the keeper
+    struct event *keeper_event;
+    int sockets[IPC_SOCKET_COUNT];
+    struct event *socket_events[IPC_SOCKET_COUNT];
+    struct policy *policy;
+    void *policy_block;          // mapped
+    size_t policy_size;
+    struct policy_facts facts;
+    struct dns_client *dns;
+    struct dns_pool *pool;
+    struct dns_front *front;
+    struct relay_engine *relays;
+    struct list flows;
+    uint32_t flow_count;
+    struct list pending[GATE_BUCKETS];
+    uint32_t hash_seed;
+    struct journal *journal;
+    bool closing;
+};
+
+// gate.c
+void gate_pause(struct gate *gate, bool paused); // stops or resumes taking new work while the log is behind
+void gate_fail(struct gate *gate, const char *why);      // tells main and ends: the sandbox has no network then
+
+// journal.c: the decision log's way to main, in order and without loss; while main is slow the gate takes no new work
+struct journal *journal_new(struct gate *gate);
+void journal_free(struct journal *journal);
+void journal_decision(struct gate *gate, const struct policy_request *request, const struct policy_decision *decision);
+void journal_flow(struct gate *gate, const struct flow *flow, uint64_t bytes_out, uint64_t bytes_in);
+bool journal_flush(struct journal *journal); // true when nothing waits
+
+// flow.c
+struct flow *flow_new(struct gate *gate, const struct ip_packet *syn); // NULL: out of memory
+struct flow *flow_find_pending(struct gate *gate, const struct addr *source, uint16_t source_port,
+                               const struct addr *destination, uint16_t port);
+void flow_end(struct flow *flow, bool reset); // closes and frees whatever it holds, logs its end
+void flow_deadline(struct flow *flow, unsigned milliseconds); // one timer a flow; what it means depends on the state
+void flow_stop_timer(struct flow *flow);
+struct policy_request flow_request(const struct flow *flow); // what is known about it so far
+void flow_judged(struct flow *flow, const struct policy_request *request, const struct policy_decision *decision); // logs
+void flow_relay(struct flow *flow, const uint8_t *back, size_t back_len);
+void flow_free_opening(struct flow *flow);
+const char *flow_admitted_name(const struct flow *flow);
+
+// connector.c: from a judged destination to a connected socket
+struct connector;
+// fd >= 0: connected; peer is what was dialled. fd < 0: -errno; denied is the decision if the answers were refused, else
+// NULL. The connector is gone when this is called. Never called from inside connector_start.
+typedef void connector_done(int fd, const struct addr *peer, const struct policy_decision *denied, void *data);
+// name not NULL: resolves it in this family (ADDR_NONE: both), judges every answer with the request, dials what may be
+// dialled. name NULL: dials request->address, which the caller has judged. NULL: out of memory or descriptors.
+struct connector *connector_start(struct gate *gate, const struct policy_request *request, const char *name,
+                                  enum addr_family family, connector_done *done, void *data);
+void connector_cancel(struct connector *connector);
+
+// syn.c
+void syn_readable(evutil_socket_t fd, short what, void *data);
+void syn_admit(struct flow *flow);                       // lets the held SYN through
+void syn_refuse(struct flow *flow, int error);           // answers it as the real dial was: reset or ICMP error
+void syn_accept(evutil_socket_t fd, short what, void *data);
+
+// sniff.c
+void sniff_start(struct flow *flow);
+void sniff_deadline(struct flow *flow); // the client said nothing, or not enough
+
+// http_relay.c
+void http_relay_start(struct flow *flow); // takes fd, upstream and the opening's bytes
+void http_relay_free(struct http_relay *http);
+// Whether the host that the connection is used for now is still allowed.
+bool http_relay_allowed(const struct flow *flow);
+uint64_t http_relay_bytes(const struct http_relay *http, enum relay_side side);
+
+// refusal.c
+void refusal_tls(struct flow *flow, enum tls_alert alert);
+void refusal_http(struct flow *flow, const struct policy_request *request, const struct policy_decision *decision);
+void refusal_http2(struct flow *flow);
+void refusal_reset(struct flow *flow);
+void refusal_linger(struct flow *flow, const void *bytes, size_t len); // writes, then lingers
+// The body and head of a 403 (400, 502) in one string, caller frees. NULL: out of memory.
+char *refusal_http_text(struct gate *gate, const struct policy_request *request, const struct policy_decision *decision);
+void refusal_packet(struct gate *gate, const struct ip_packet *about, enum ip_unreachable code);
+void refusal_send_raw(struct gate *gate, const struct addr *destination, const uint8_t *bytes, size_t len);
+
+// datagram.c
+void datagram_readable(evutil_socket_t fd, short what, void *data);
+void datagram_echo(struct gate *gate, const struct ip_packet *request); // an ICMP echo request
+
+// rejudge.c
+void rejudge_all(struct gate *gate, bool keep_existing, uint32_t *ret_closed, uint32_t *ret_kept);

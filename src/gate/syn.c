@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+// Faithful connects. The sandbox's SYN is shown to us by a packet socket and dropped by the kernel; we judge, dial, and
+// then send the very SYN again with mark 2, which hands it to the listener, or answer it as the real dial was answered.
+// So connect() in the sandbox succeeds exactly when the destination was reached. Only where bytes have to be read before
+// anything can be decided (a literal address under a policy of names) is the SYN let through at once.
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "gate/state.h"
+
+#define SYN_BATCH 64 // packets or accepts a turn, so that flows get theirs
+
+static struct addr syn_skeleton_first[2]; // destinations that are the skeleton's own: 192.0.0.2/31, fd00::2/127
+
+static bool syn_is_skeleton(const struct addr *addr) {
+    if (syn_skeleton_first[0].family == ADDR_NONE) {
+        addr_parse(keeper_address4, strlen(keeper_address4), &syn_skeleton_first[0]);
+        addr_parse(keeper_address6, strlen(keeper_address6), &syn_skeleton_first[1]);
+    }
+    for (size_t i = 0; i < ARRAY_LENGTH(syn_skeleton_first); i++) {
+        struct addr_prefix own = {.addr = syn_skeleton_first[i], .length = i == 0 ? 31 : 127};
+        if (addr_prefix_contains(&own, addr)) return true;
+    }
+    return false;
+}
+
+void syn_admit(struct flow *flow) {
+    struct opening *opening = flow->opening;
+    struct ip_packet packet;
+    flow->state = FLOW_ADMITTED;
+    flow_deadline(flow, GATE_ACCEPT_MS);
+    if (ip_packet_parse(opening->syn, opening->syn_len, &packet) != WIRE_OK) return;
+    ip_packet_checksum(&packet);
+    refusal_send_raw(flow->gate, &flow->destination, packet.bytes, packet.len);
+}
+
+static void syn_answer(struct gate *gate, const struct ip_packet *syn, int error) {
+    static const struct {
+        int error;
+        enum ip_unreachable code;
+    } codes[] = {
+        {ENETUNREACH, IP_UNREACHABLE_NETWORK},
+        {EHOSTUNREACH, IP_UNREACHABLE_HOST},
+        {ETIMEDOUT, IP_UNREACHABLE_HOST},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(codes); i++) {
+        if (codes[i].error == -error) {
+            refusal_packet(gate, syn, codes[i].code);
+            return;
+        }
+    }
+    uint8_t bytes[128];
+    size_t len = ip_write_reset(syn, bytes, sizeof(bytes));
+    refusal_send_raw(gate, &syn->source, bytes, len);
+}
+
+void syn_refuse(struct flow *flow, int error) {
+    struct ip_packet syn;
+    if (ip_packet_parse(flow->opening->syn, flow->opening->syn_len, &syn) == WIRE_OK) syn_answer(flow->gate, &syn, error);
+    flow_end(flow, true);
+}
+
+static void syn_denied(struct flow *flow, const struct policy_request *request,
+                       const struct policy_decision *decision) {
+    flow_judged(flow, request, decision);
+    syn_refuse(flow, -ECONNREFUSED);
+}
+
+static struct policy_decision syn_reason(enum policy_reason reason) {
+    return (struct policy_decision){.verdict = POLICY_DENY, .reason = reason, .rule = POLICY_RULE_NONE};
+}
+
+// The destination answered, or did not. The verdict is asked again: the policy may have changed while we dialled.
+static void syn_connected(int fd, const struct addr *peer, const struct policy_decision *denied, void *data) {
+    struct flow *flow = data;
+    flow->opening->connector = NULL;
+    flow->upstream = fd;
+    if (peer) flow->peer = *peer;
+    struct policy_request request = flow_request(flow);
+    if (peer) request.address = peer;
+    if (fd < 0) {
+        struct policy_decision failed = syn_reason(POLICY_UPSTREAM_FAILED);
+        flow_judged(flow, &request, denied ? denied : &failed);
+        syn_refuse(flow, denied ? -ECONNREFUSED : fd);
+        return;
+    }
+    struct policy_decision decision = policy_decide(flow->gate->policy, &request);
+    if (decision.verdict == POLICY_DENY && !flow->refuse_only) {
+        syn_denied(flow, &request, &decision);
+        return;
+    }
+    syn_admit(flow);
+}
+
+static void syn_connect(struct flow *flow, const struct policy_request *request, const char *name) {
+    flow->state = FLOW_CONNECTING;
+    flow->opening->connector =
+        connector_start(flow->gate, request, name, flow->destination.family, syn_connected, flow);
+    if (flow->opening->connector) return;
+    struct policy_decision limit = syn_reason(POLICY_LIMIT_EXCEEDED);
+    syn_denied(flow, request, &limit);
+}
+
+// A port of the sandbox's loopback that an entry opened stands for the host's, by name if the entry has the name.
+static bool syn_loopback(struct flow *flow, struct policy_request *request) {
+    if (!addr_is_loopback(&flow->destination)) return false;
+    flow->dialled = "localhost";
+    request->dialled = flow->dialled;
+    request->address = &flow->destination;
+    if (policy_decide(flow->gate->policy, request).verdict == POLICY_DENY) request->dialled = flow->dialled = NULL;
+    return true;
+}
+
+// Whether the destination is allowed even for bytes that show nothing: then it is dialled first and its bytes flow back
+// while the client's first ones are read, so that server-first protocols do not wait.
+static bool syn_is_open(struct gate *gate, struct policy_request request) {
+    request.app = POLICY_APP_OTHER;
+    return policy_decide(gate->policy, &request).verdict == POLICY_ALLOW;
+}
+
+static void syn_judge(struct flow *flow) {
+    struct gate *gate = flow->gate;
+    struct policy_request request = flow_request(flow);
+    if (!syn_loopback(flow, &request) && gate->facts.synthetic && dns_pool_contains(gate->pool, &flow->destination)) {
+        request.dialled = flow->dialled = dns_pool_name(gate->pool, &flow->destination);
+        if (!flow->dialled || syn_is_skeleton(&flow->destination)) {
+            struct policy_decision unmapped = syn_reason(POLICY_NO_NAME);
+            syn_denied(flow, &request, &unmapped);
+            return;
+        }
+        request.address = NULL;
+    }
+    struct policy_decision decision = policy_decide(gate->policy, &request);
+    bool relayed_dns = decision.verdict == POLICY_ALLOW && decision.reason == POLICY_ALLOWED_CIDR;
+    if (flow->port == 53 && !relayed_dns) {
+        flow->dns = true;
+        syn_admit(flow);
+    } else if (decision.verdict == POLICY_DENY && flow->dialled && flow->port == 80) {
+        flow->refuse_only = true; // so that the 403 can say why
+        syn_admit(flow);
+    } else if (decision.verdict == POLICY_DENY) {
+        syn_denied(flow, &request, &decision);
+    } else if (decision.verdict == POLICY_ALLOW || flow->dialled) {
+        syn_connect(flow, &request, request.address ? NULL : flow->dialled);
+    } else if (syn_is_open(gate, request)) {
+        flow->open_destination = true;
+        syn_connect(flow, &request, NULL);
+    } else {
+        syn_admit(flow);
+    }
+}
+
+// Only the header is needed: data of a TCP Fast Open SYN is sent again by the client since nobody acknowledges it.
+static bool syn_trim(struct ip_packet *syn) {
+    size_t len = syn->payload;
+    if (len > GATE_SYN_MAX) return false;
+    uint16_t field = htons((uint16_t)(syn->source.family == ADDR_IPV4 ? len : len - 40));
+    memcpy(syn->bytes + (syn->source.family == ADDR_IPV4 ? 2 : 4), &field, sizeof(field));
+    return ip_packet_parse(syn->bytes, len, syn) == WIRE_OK;
+}
+
+static void syn_new(struct gate *gate, struct ip_packet *syn) {
+    struct policy_request request = {.protocol = POLICY_TCP, .address = &syn->destination, .port = syn->destination_port};
+    if (!syn_trim(syn)) return;
+    struct flow *flow = flow_find_pending(gate, &syn->source, syn->source_port, &syn->destination,
+                                          syn->destination_port);
+    if (flow) { // sent again while we dial, or because the first one we let through was lost
+        if (flow->state == FLOW_ADMITTED) syn_admit(flow);
+        return;
+    }
+    if (syn_is_skeleton(&syn->destination)) {
+        struct policy_decision own = syn_reason(POLICY_NODE_OWN_ADDRESS);
+        journal_decision(gate, &request, &own);
+        syn_answer(gate, syn, -ECONNREFUSED);
+        return;
+    }
+    if (gate->flow_count < gate->facts.max_connections) flow = flow_new(gate, syn);
+    if (!flow) {
+        struct policy_decision limit = syn_reason(POLICY_LIMIT_EXCEEDED);
+        journal_decision(gate, &request, &limit);
+        syn_answer(gate, syn, -ECONNREFUSED);
+        return;
+    }
+    syn_judge(flow);
+}
+
+static void syn_packet(struct gate *gate, uint8_t *bytes, size_t len) {
+    struct ip_packet packet;
+    if (ip_packet_parse(bytes, len, &packet) != WIRE_OK || packet.fragment) return;
+    if (packet.protocol == IPPROTO_TCP) {
+        int flags = packet.tcp_flags & (IP_TCP_SYN | IP_TCP_ACK | IP_TCP_RST | IP_TCP_FIN);
+        if (flags == IP_TCP_SYN) syn_new(gate, &packet);
+    } else if (packet.protocol == IPPROTO_ICMP || packet.protocol == IPPROTO_ICMPV6) {
+        datagram_echo(gate, &packet);
+    }
+}
+
+void syn_readable(evutil_socket_t fd, short what, void *data) {
+    (void)what;
+    struct gate *gate = data;
+    uint8_t bytes[2048];
+    for (int i = 0; i < SYN_BATCH; i++) {
+        ssize_t len = recv(fd, bytes, sizeof(bytes), MSG_TRUNC);
+        if (len < 0) return;
+        if ((size_t)len <= sizeof(bytes)) syn_packet(gate, bytes, (size_t)len);
+    }
+}
+
+static void syn_accepted(struct flow *flow, int fd) {
+    flow->fd = fd;
+    list_remove(&flow->bucket);
+    flow_stop_timer(flow);
+    if (flow->dns) {
+        flow->fd = -1;
+        dns_front_stream(flow->gate->front, fd, &flow->destination);
+        flow_end(flow, false);
+        return;
+    }
+    struct policy_request request = flow_request(flow);
+    if (flow->upstream >= 0) request.address = &flow->peer;
+    struct policy_decision decision = policy_decide(flow->gate->policy, &request);
+    if (decision.verdict == POLICY_ALLOW && flow->upstream >= 0) {
+        flow_judged(flow, &request, &decision);
+        flow_relay(flow, NULL, 0);
+    } else {
+        sniff_start(flow);
+    }
+}
+
+void syn_accept(evutil_socket_t listener, short what, void *data) {
+    (void)what;
+    struct gate *gate = data;
+    for (int i = 0; i < SYN_BATCH; i++) {
+        struct sockaddr_storage from, to;
+        socklen_t from_len = sizeof(from), to_len = sizeof(to);
+        AUTO_CLOSE int fd = accept4(listener, (struct sockaddr *)&from, &from_len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0) return;
+        struct addr source, destination;
+        uint16_t source_port, port;
+        if (getsockname(fd, (struct sockaddr *)&to, &to_len) < 0 ||
+            addr_from_sockaddr((struct sockaddr *)&from, &source, &source_port) < 0 ||
+            addr_from_sockaddr((struct sockaddr *)&to, &destination, &port) < 0) {
+            continue;
+        }
+        struct flow *flow = flow_find_pending(gate, &source, source_port, &destination, port);
+        if (flow && flow->state == FLOW_ADMITTED) {
+            syn_accepted(flow, TAKE_FD(fd));
+        } else if (addr_is_loopback(&destination) && port == 53) {
+            dns_front_stream(gate->front, TAKE_FD(fd), &destination);
+        } else {
+            relay_reset_fd(TAKE_FD(fd)); // nobody let this one through
+        }
+    }
+}
