@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+// One sandboxed command: penstock -> bwrap -> the sandbox's init (PID 1 inside) -> the command.
+//
+// Start ends when the init reports that the command was executed, or why not; bubblewrap's own messages are captured
+// until then, so every failure is one error of ours. After it, the report socket tells of stops and of the end. bwrap
+// and the init have all signals blocked: a Ctrl-C of the terminal is for the command alone to answer. The command's
+// PID, as we see it, comes from the kernel with its first report; it is held by a pidfd, so that a signal never reaches
+// a process that took the number later.
+#include "sandbox/sandbox.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "sandbox/launch.h"
+#include "sandbox/sandbox_report.h"
+
+#define START_TIMEOUT_US UINT64_C(60000000)
+#define MESSAGES_MAX 4096
+
+struct sandbox_process {
+    pid_t helper; // bwrap
+    int helper_pidfd;
+    int command_pidfd; // -1: not known, or it ended before we looked
+    int reports;       // socket
+    int exited;        // wait status of the command, or -1
+    int stopped;       // signal that stopped the command, or 0
+};
+
+int sandbox_process_check(const struct sandbox_spec *spec, struct error *err) {
+    struct launch launch;
+    int r = launch_check(&launch, spec, err);
+    launch_done(&launch);
+    return r;
+}
+
+// ---- reports ----
+
+// 1: a report; *ret_pid is its sender's. 0: the other side is closed. -EAGAIN, -errno.
+static int receive_report(int fd, struct sandbox_report *ret_report, pid_t *ret_pid) {
+    union {
+        char bytes[CMSG_SPACE(sizeof(struct ucred))];
+        struct cmsghdr align;
+    } control;
+    struct iovec part = {.iov_base = ret_report, .iov_len = sizeof(*ret_report)};
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+    ssize_t n = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (n < 0) return -errno;
+    if (n != (ssize_t)sizeof(*ret_report)) return 0;
+    *ret_pid = 0;
+    const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_CREDENTIALS) {
+        struct ucred sender;
+        memcpy(&sender, CMSG_DATA(header), sizeof(sender));
+        *ret_pid = sender.pid;
+    }
+    return 1;
+}
+
+// Takes one report. Returns its kind, 0 at the end, or a negative errno. *ret_value may be NULL.
+static int take_report(struct sandbox_process *process, int *ret_value) {
+    struct sandbox_report report;
+    pid_t pid = 0;
+    int r = receive_report(process->reports, &report, &pid);
+    if (r <= 0) return r;
+    if (ret_value) *ret_value = report.value;
+    switch ((enum sandbox_report_kind)report.kind) {
+    case SANDBOX_REPORT_COMMAND:
+        if (process->command_pidfd < 0 && pid > 0) process->command_pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+        break;
+    case SANDBOX_REPORT_STOPPED:
+        process->stopped = report.value;
+        break;
+    case SANDBOX_REPORT_CONTINUED:
+        process->stopped = 0;
+        break;
+    case SANDBOX_REPORT_EXITED:
+        process->exited = report.value;
+        process->stopped = 0;
+        break;
+    case SANDBOX_REPORT_STARTED:
+    case SANDBOX_REPORT_FAILED:
+        break;
+    }
+    return (int)report.kind;
+}
+
+static void take_reports(struct sandbox_process *process) {
+    while (take_report(process, NULL) > 0) {
+    }
+}
+
+// ---- start ----
+
+// bubblewrap's complaint without its name and line end.
+static const char *first_message(struct buf *messages) {
+    if (!messages->data || !messages->len) return "it ended without a message";
+    messages->data[strcspn(messages->data, "\n")] = '\0';
+    return strncmp(messages->data, "bwrap: ", 7) == 0 ? messages->data + 7 : messages->data;
+}
+
+static int setup_failed(int messages_fd, struct error *err) {
+    struct buf messages = BUF_INIT;
+    fcntl(messages_fd, F_SETFL, O_NONBLOCK);
+    char chunk[MESSAGES_MAX];
+    ssize_t n = read(messages_fd, chunk, sizeof(chunk));
+    if (n > 0) buf_append(&messages, chunk, (size_t)n);
+    int r = error_set(err, -EIO, "the sandbox cannot be set up: %s; see 'penstock doctor'", first_message(&messages));
+    buf_done(&messages);
+    return r;
+}
+
+static int execute_failed(const struct sandbox_spec *spec, int error, struct error *err) {
+    if (error == ENOENT)
+        return error_set(err, -ENOENT, "'%s' cannot be executed in the sandbox: it, or its interpreter, is not there",
+                         spec->argv[0]);
+    return error_set(err, -EACCES, "'%s' cannot be executed in the sandbox: %s", spec->argv[0], strerror(error));
+}
+
+// Waits for the report that decides.
+static int await_command(struct sandbox_process *process, const struct sandbox_spec *spec, int messages,
+                         struct error *err) {
+    for (uint64_t end = clock_us() + START_TIMEOUT_US; clock_us() < end;) {
+        struct pollfd ready = {.fd = process->reports, .events = POLLIN};
+        if (poll(&ready, 1, 1000) <= 0) continue;
+        int value = 0, kind = take_report(process, &value);
+        if (kind == SANDBOX_REPORT_STARTED) return 0;
+        if (kind == SANDBOX_REPORT_FAILED) return execute_failed(spec, value, err);
+        if (kind == 0) return setup_failed(messages, err);
+        if (kind < 0 && kind != -EAGAIN && kind != -EINTR)
+            return error_set(err, kind, "the sandbox does not answer: %s", strerror(-kind));
+    }
+    return error_set(err, -ETIMEDOUT,
+                     "the sandbox was not set up within %u seconds; is a shared folder on a server that hangs?",
+                     (unsigned)(START_TIMEOUT_US / 1000000));
+}
+
+// All signals are blocked across the fork, so that no handler of ours runs in the child.
+static pid_t fork_helper(const struct launch *launch, struct launch_child *child) {
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &child->mask);
+    sigset_t old = child->mask;
+    if (launch->spec->signal_mask) child->mask = *launch->spec->signal_mask;
+    pid_t pid = fork();
+    if (pid == 0) launch_run(launch, child);
+    int error = errno;
+    sigprocmask(SIG_SETMASK, &old, NULL);
+    return pid < 0 ? -error : pid;
+}
+
+// The report socket: ret_reports stays here, the other end goes into the sandbox.
+static int report_pair(int *ret_reports, int *ret_status) {
+    int pair[2], on = 1;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) return -errno;
+    if (setsockopt(pair[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) < 0) {
+        int error = errno;
+        close(pair[0]);
+        close(pair[1]);
+        return -error;
+    }
+    *ret_reports = pair[0];
+    *ret_status = pair[1];
+    return 0;
+}
+
+static int start(struct sandbox_process *process, const struct launch *launch, int user_namespace, int net_namespace,
+                 struct error *err) {
+    struct launch_child child = {
+        .user_namespace = user_namespace, .net_namespace = net_namespace, .status = -1, .messages = -1};
+    int messages[2];
+    int r = report_pair(&process->reports, &child.status);
+    if (r == 0 && pipe2(messages, O_CLOEXEC) < 0) {
+        r = -errno;
+        close(child.status);
+    }
+    if (r < 0) return error_set(err, r, "no channel to the sandbox: %s", strerror(-r));
+    child.messages = messages[1];
+    process->helper = fork_helper(launch, &child);
+    close(child.status);
+    close(messages[1]);
+    if (process->helper > 0) process->helper_pidfd = (int)syscall(SYS_pidfd_open, process->helper, 0);
+    if (process->helper < 0)
+        r = error_set(err, process->helper, "no process for the sandbox: %s", strerror(-process->helper));
+    else
+        r = await_command(process, launch->spec, messages[0], err);
+    close(messages[0]);
+    return r;
+}
+
+int sandbox_process_start(const struct sandbox_spec *spec, int user_namespace, int net_namespace,
+                          struct sandbox_process **ret_process, struct error *err) {
+    struct sandbox_process *process = NEW(struct sandbox_process);
+    if (!process) return error_set(err, -ENOMEM, "out of memory");
+    *process =
+        (struct sandbox_process){.helper = -1, .helper_pidfd = -1, .command_pidfd = -1, .reports = -1, .exited = -1};
+    struct launch launch;
+    int r = launch_prepare(&launch, spec, err);
+    if (r == 0) r = start(process, &launch, user_namespace, net_namespace, err);
+    launch_done(&launch);
+    if (r < 0) {
+        sandbox_process_free(process);
+        return r;
+    }
+    *ret_process = process;
+    return 0;
+}
+
+// ---- life ----
+
+pid_t sandbox_process_pid(const struct sandbox_process *process) { return process->helper; }
+
+int sandbox_process_fd(const struct sandbox_process *process) { return process->reports; }
+
+int sandbox_process_signal(struct sandbox_process *process, int number) {
+    if (process->command_pidfd < 0) return -ESRCH;
+    return syscall(SYS_pidfd_send_signal, process->command_pidfd, number, NULL, 0) < 0 ? -errno : 0;
+}
+
+// A stop that came and went (Ctrl-Z and fg reach the whole group at once) may still be in the queue: it counts only if
+// it is the last word for a moment.
+static bool still_stopped(struct sandbox_process *process) {
+    struct pollfd more = {.fd = process->reports, .events = POLLIN};
+    if (process->stopped && poll(&more, 1, 20) > 0) take_reports(process);
+    return process->stopped != 0;
+}
+
+int sandbox_process_dispatch(struct sandbox_process *process) {
+    int value, kind;
+    while ((kind = take_report(process, &value)) > 0) {
+    }
+    if (kind == 0) return 0;
+    if (still_stopped(process)) {
+        process->stopped = 0;
+        raise(SIGSTOP); // here the caller's shell takes over, until it continues us
+        sandbox_process_signal(process, SIGCONT);
+    }
+    return 1;
+}
+
+int sandbox_process_status(struct sandbox_process *process, int wait_status) {
+    take_reports(process);
+    int status = process->exited >= 0 ? process->exited : wait_status;
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+void sandbox_process_free(struct sandbox_process *process) {
+    if (!process) return;
+    if (process->helper_pidfd >= 0) {
+        siginfo_t info;
+        syscall(SYS_pidfd_send_signal, process->helper_pidfd, SIGKILL, NULL, 0);
+        waitid(P_PIDFD, (id_t)process->helper_pidfd, &info, WEXITED); // -ECHILD if the caller has waited for it
+        close(process->helper_pidfd);
+    }
+    mem_close_pointer(&process->command_pidfd);
+    mem_close_pointer(&process->reports);
+    free(process);
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The front door of the sandbox room: type `process`, a command in namespaces made by bubblewrap on top of the keeper's
+// user and network namespace.
+#pragma once
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "base/error.h"
+
+// Who the sandboxed processes are. For an ordinary user: that user. For root: an unprivileged user that owns nothing.
+struct sandbox_identity {
+    uid_t uid;
+    gid_t gid;
+    bool from_root;
+};
+struct sandbox_identity sandbox_identity(void);
+
+struct sandbox_spec {
+    char *const *argv;         // NULL-terminated, at least one
+    char *const *environment;  // NULL-terminated; proxy variables of the host and the like are removed by the room
+    const char *cwd;           // absolute, real path; writable inside
+    const char *const *reads;  // --read paths
+    size_t read_count;
+    const char *const *writes; // --write paths
+    size_t write_count;
+    struct sandbox_identity identity;
+    const sigset_t *signal_mask; // of the command; NULL: the caller's. A caller that blocks signals for a signalfd should do
+                                 // so before the start (else Ctrl-C in between ends it) and give the mask of before here.
+};
+
+// Everything that can be checked before anything is started: the working directory (not /, the home folder, /tmp, /run or
+// a system folder), that --read and --write paths exist, that the command exists and can be executed (-ENOENT: exit 127,
+// -EACCES: exit 126), that bubblewrap is there. 0 or a negative errno with one message that quotes the input.
+int sandbox_process_check(const struct sandbox_spec *spec, struct error *err);
+
+struct sandbox_process;
+// Starts the command inside the keeper's namespaces. The terminal, standard streams, process group, signal mask and
+// ignored signals (but SIGPIPE) are the caller's at this moment. Waits until the command is executed: 0; -ENOENT (exit
+// 127), -EACCES (exit 126), or another negative errno (exit 125) with one message, and then nothing is left running.
+// Call it from a process with one thread.
+int sandbox_process_start(const struct sandbox_spec *spec, int user_namespace, int net_namespace,
+                          struct sandbox_process **ret_process, struct error *err);
+pid_t sandbox_process_pid(const struct sandbox_process *process); // of the helper (bwrap), the caller's child
+// Readable when the command stopped, continued or ended; then call sandbox_process_dispatch: if the command stopped
+// (Ctrl-Z, kill -STOP), it stops the calling process too, so that its shell sees that, and continues the command when
+// the caller is continued. 1, or 0 when no more will come (remove the descriptor from the loop).
+int sandbox_process_fd(const struct sandbox_process *process);
+int sandbox_process_dispatch(struct sandbox_process *process);
+// Sends a signal to the command itself (the first process of the sandbox's PID namespace that is not its init). 0, or
+// -ESRCH when it has ended. A terminal's Ctrl-C reaches the command without help: do not pass on what the kernel sent
+// (SI_KERNEL).
+int sandbox_process_signal(struct sandbox_process *process, int signal);
+// The exit status that `penstock run` has for a wait status of that pid: the command's, or 128+N.
+int sandbox_process_status(struct sandbox_process *process, int wait_status);
+// Frees; kills what is left.
+void sandbox_process_free(struct sandbox_process *process);

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Network namespaces bind IP, packet and abstract UNIX sockets. This filter closes what they do not bind, and the calls
+// that would go round the filter itself. It is a list of what is denied: programs in a sandbox are any programs, and
+// what needs a capability is denied by the user namespace already.
+//
+// - socket, socketpair: UNIX, INET, INET6, NETLINK only. AF_VSOCK reaches the hypervisor and its neighbours from any
+// network
+//   namespace; AF_ALG, AF_BLUETOOTH, AF_CAN and so on are kernel surface of no use here. The kernel takes the family as
+//   an int, so only the low 32 bits are compared: a filter on 64 bits is passed with a bit set above them.
+// - io_uring has opcodes for socket, connect and open that a filter never sees. ENOSYS, so that libuv and others fall
+// back.
+// - Foreign ABIs (i386, x32, 32-bit ARM) have other numbers for the same calls: the process is killed, which a person
+// sees as
+//   "Bad system call" instead of as a strange fault.
+// - Key rings are not kept apart by namespaces: a command of the same user would read the session's keys.
+// - TIOCSTI and TIOCLINUX put bytes into the terminal's input, which the shell outside would run. Also by the low 32
+// bits.
+// - Kernel surface with a long record of faults that tools in a sandbox do not need: bpf, perf_event_open, userfaultfd.
+//   syslog reads the host's kernel log where dmesg_restrict is 0. Loading of modules and kernels, file handles (a way
+//   to open files by inode), swap, clock and reboot need capabilities of the host and are named so that a kernel fault
+//   in those checks does not matter.
+// Left open on purpose: ptrace and pidfd calls (bound by the PID namespace; debuggers need them), unshare, clone and
+// mount (nested sandboxes of browsers, Bazel and bubblewrap; a nested namespace gets no power over ours, and mounts
+// that hide something are locked together in it).
+#include "sandbox/seccomp_filter.h"
+
+#include <errno.h>
+#include <seccomp.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+static const struct {
+    int call, error;
+} denied[] = {
+    {SCMP_SYS(io_uring_setup), ENOSYS},
+    {SCMP_SYS(io_uring_enter), ENOSYS},
+    {SCMP_SYS(io_uring_register), ENOSYS},
+    {SCMP_SYS(socketcall), ENOSYS},
+    {SCMP_SYS(keyctl), ENOSYS},
+    {SCMP_SYS(add_key), ENOSYS},
+    {SCMP_SYS(request_key), ENOSYS},
+    {SCMP_SYS(bpf), EPERM},
+    {SCMP_SYS(perf_event_open), EPERM},
+    {SCMP_SYS(userfaultfd), EPERM},
+    {SCMP_SYS(syslog), EPERM},
+    {SCMP_SYS(init_module), EPERM},
+    {SCMP_SYS(finit_module), EPERM},
+    {SCMP_SYS(delete_module), EPERM},
+    {SCMP_SYS(kexec_load), EPERM},
+    {SCMP_SYS(kexec_file_load), EPERM},
+    {SCMP_SYS(open_by_handle_at), EPERM},
+    {SCMP_SYS(swapon), EPERM},
+    {SCMP_SYS(swapoff), EPERM},
+    {SCMP_SYS(acct), EPERM},
+    {SCMP_SYS(reboot), EPERM},
+    {SCMP_SYS(settimeofday), EPERM},
+    {SCMP_SYS(clock_settime), EPERM},
+    {SCMP_SYS(quotactl), EPERM},
+    {SCMP_SYS(quotactl_fd), EPERM},
+};
+
+#define LOW_32_BITS UINT64_C(0xffffffff)
+#define FAMILIES 32 // by number; above, by bits
+
+static bool family_allowed(unsigned family) {
+    return family == AF_UNIX || family == AF_INET || family == AF_INET6 || family == AF_NETLINK;
+}
+
+// "Not one of these" has no rule of its own in libseccomp: every number below 32 that is not allowed is named, and each
+// higher bit of the int denies by itself.
+static int deny_families(scmp_filter_ctx filter, int call) {
+    int r = 0;
+    for (unsigned family = 0; r == 0 && family < FAMILIES; family++)
+        if (!family_allowed(family))
+            r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EAFNOSUPPORT), call, 1,
+                                 SCMP_A0(SCMP_CMP_MASKED_EQ, LOW_32_BITS, family));
+    for (uint64_t bit = FAMILIES; r == 0 && bit <= LOW_32_BITS; bit <<= 1)
+        r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EAFNOSUPPORT), call, 1, SCMP_A0(SCMP_CMP_MASKED_EQ, bit, bit));
+    return r;
+}
+
+static int deny_ioctl(scmp_filter_ctx filter, uint64_t request) {
+    return seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(ioctl), 1,
+                            SCMP_A1(SCMP_CMP_MASKED_EQ, LOW_32_BITS, request));
+}
+
+static int filter_fill(scmp_filter_ctx filter) {
+    int r = seccomp_attr_set(filter, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
+    if (r == 0) r = deny_families(filter, SCMP_SYS(socket));
+    if (r == 0) r = deny_families(filter, SCMP_SYS(socketpair));
+    if (r == 0) r = deny_ioctl(filter, TIOCSTI);
+    if (r == 0) r = deny_ioctl(filter, TIOCLINUX);
+    for (size_t i = 0; r == 0 && i < ARRAY_LENGTH(denied); i++)
+        r = seccomp_rule_add(filter, SCMP_ACT_ERRNO((uint32_t)denied[i].error), denied[i].call, 0);
+    return r;
+}
+
+int seccomp_filter_open(struct error *err) {
+    AUTO_CLOSE int fd = memfd_create("penstock-seccomp", MFD_CLOEXEC);
+    if (fd < 0) return error_set(err, -errno, "no memory file for the system call filter: %s", strerror(errno));
+    scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
+    int r = filter ? filter_fill(filter) : -ENOMEM;
+    if (r == 0) r = seccomp_export_bpf(filter, fd);
+    if (filter) seccomp_release(filter);
+    if (r == 0 && lseek(fd, 0, SEEK_SET) < 0) r = -errno;
+    if (r < 0) return error_set(err, r, "the system call filter cannot be built: %s", strerror(-r));
+    return TAKE_FD(fd);
+}

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+// The system call filter of a sandbox.
+#pragma once
+
+#include "base/error.h"
+
+// A memory file with the compiled filter, at its start, as bubblewrap's --seccomp reads it. A descriptor (CLOEXEC), or
+// a negative errno with a message.
+int seccomp_filter_open(struct error *err);

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command runs as a user that owns nothing, but must work in a folder of root. An idmapped mount (mount_setattr(2),
+// Linux 5.12) shows the owner of the folder as that user, and stores what that user makes as the owner's. One owner a
+// folder: files of others in it keep their permissions for others, so a shared folder never gives more than its owner's
+// rights.
+// --read folders are mapped too, since naming one means that the command shall read it.
+//
+// bubblewrap, which runs as the sandbox's user, could not walk to /root/project. So the mounts are placed on a small
+// tmpfs over /run, in a mount namespace that ends with the sandbox; bubblewrap's own namespace copies it, with all its
+// mounts locked. The masks are put on here as well, because only root can be sure to reach each of them.
+#include "sandbox/staging.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "sandbox/place.h"
+
+const char *staging_path(size_t index, char buf[STAGING_PATH_SIZE]) {
+    snprintf(buf, STAGING_PATH_SIZE, STAGING_FOLDER "/%zu", index);
+    return buf;
+}
+
+// ---- a user namespace that is only a table of numbers ----
+
+static int write_map(pid_t pid, const char *file, unsigned from, unsigned to) {
+    char path[64], line[64];
+    snprintf(path, sizeof(path), "/proc/%d/%s", pid, file);
+    int len = snprintf(line, sizeof(line), "%u %u 1\n", from, to);
+    AUTO_CLOSE int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return -errno;
+    return write(fd, line, (size_t)len) == len ? 0 : -errno;
+}
+
+static int map_of_child(pid_t pid, const struct stat *owner, const struct sandbox_identity *identity) {
+    char path[64];
+    int r = write_map(pid, "uid_map", owner->st_uid, identity->uid);
+    if (r == 0) r = write_map(pid, "gid_map", owner->st_gid, identity->gid);
+    if (r < 0) return r;
+    snprintf(path, sizeof(path), "/proc/%d/ns/user", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+// A descriptor of the namespace, or a negative errno. The child lives only until the descriptor is open.
+static int map_new(const struct stat *owner, const struct sandbox_identity *identity) {
+    int ready[2];
+    if (pipe2(ready, O_CLOEXEC) < 0) return -errno;
+    pid_t pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        char byte = unshare(CLONE_NEWUSER) == 0;
+        if (write(ready[1], &byte, 1) == 1) pause();
+        _exit(1);
+    }
+    int r = pid < 0 ? -errno : 0;
+    close(ready[1]);
+    char byte = 0;
+    if (r == 0 && (read(ready[0], &byte, 1) != 1 || !byte)) r = -ENOSPC; // the limit of user namespaces
+    close(ready[0]);
+    if (r == 0) r = map_of_child(pid, owner, identity);
+    if (pid > 0) {
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+    }
+    return r;
+}
+
+// ---- mounts ----
+
+// A copy of the tree at source, detached; its owner's files belong to the sandbox's user.
+static int clone_mapped(const char *source, const struct sandbox_identity *identity, struct error *err) {
+    struct stat owner;
+    AUTO_CLOSE int tree =
+        (int)syscall(SYS_open_tree, AT_FDCWD, source, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
+    if (tree < 0 || fstat(tree, &owner) < 0)
+        return error_set(err, -errno, "'%s' cannot be mounted for the sandbox: %s", source, strerror(errno));
+    if (owner.st_uid == identity->uid) return TAKE_FD(tree);
+    AUTO_CLOSE int map = map_new(&owner, identity);
+    int r = map < 0 ? map : 0;
+    struct mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (uint64_t)map};
+    if (r == 0 && syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr, sizeof(attr)) < 0)
+        r = -errno;
+    if (r < 0)
+        return error_set(
+            err, r,
+            "'%s' belongs to user %u, and its file system (or one below it) cannot show it to the sandbox's user "
+            "(idmapped mount: %s); run penstock as an ordinary user that owns the folder, or use a folder on "
+            "ext4, xfs or btrfs",
+            source, owner.st_uid, strerror(-r));
+    return TAKE_FD(tree);
+}
+
+// A folder for a folder, a file for a file, to be mounted on.
+static int place_item(int tree, bool folder, size_t index) {
+    char path[STAGING_PATH_SIZE];
+    staging_path(index, path);
+    int made = folder ? mkdir(path, 0755) : mknod(path, S_IFREG | 0644, 0);
+    if (made < 0) return -errno;
+    return syscall(SYS_move_mount, tree, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH) < 0 ? -errno : 0;
+}
+
+// The item that is mounted last of those that hold the path, as bubblewrap will mount them; SIZE_MAX: a system folder.
+static size_t item_of(const struct exposure *exposure, const char *path) {
+    for (size_t i = exposure->count; i-- > 0;)
+        if (place_within(path, exposure->items[i].target)) return i;
+    return SIZE_MAX;
+}
+
+// The name is resolved without links, and what it leads to is what is hidden: its folder's owner may be moving things.
+static int hide(const struct unix_mask_entry *entry, const struct exposure *exposure) {
+    char path[PATH_MAX], self[64], staged[STAGING_PATH_SIZE] = "";
+    size_t item = item_of(exposure, entry->path);
+    const char *rest = entry->path;
+    if (item != SIZE_MAX) {
+        staging_path(item, staged);
+        rest += strlen(exposure->items[item].target);
+    }
+    if (snprintf(path, sizeof(path), "%s%s", staged, rest) >= (int)sizeof(path)) return -ENAMETOOLONG;
+    struct open_how how = {.flags = O_PATH | O_CLOEXEC | O_NOFOLLOW, .resolve = RESOLVE_NO_SYMLINKS};
+    AUTO_CLOSE int fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
+    if (fd < 0) return errno == ENOENT ? 0 : -errno;
+    snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
+    switch (entry->kind) {
+    case UNIX_MASK_FILE:
+        return mount("/dev/null", self, NULL, MS_BIND, NULL) < 0 ? -errno : 0;
+    case UNIX_MASK_FOLDER:
+        return mount("tmpfs", self, "tmpfs", MS_NOSUID | MS_NODEV | MS_RDONLY, "mode=0555,size=4k") < 0 ? -errno : 0;
+    }
+    return -EINVAL;
+}
+
+// All are copied before the tmpfs goes over /run, where some may be.
+static int place_items(const struct exposure *exposure, const struct sandbox_identity *identity, int *trees,
+                       struct error *err) {
+    for (size_t i = 0; i < exposure->count; i++) {
+        trees[i] = clone_mapped(exposure->items[i].source, identity, err);
+        if (trees[i] < 0) return trees[i];
+    }
+    if (mount("tmpfs", STAGING_FOLDER, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=1m") < 0)
+        return error_set(err, -EPERM, "no tmpfs over " STAGING_FOLDER ": %s", strerror(errno));
+    for (size_t i = 0; i < exposure->count; i++) {
+        int r = place_item(trees[i], exposure->items[i].folder, i);
+        if (r < 0)
+            return error_set(err, r, "'%s' cannot be placed for the sandbox: %s", exposure->items[i].source,
+                             strerror(-r));
+    }
+    return 0;
+}
+
+int staging_enter(const struct exposure *exposure, const struct unix_mask *mask,
+                  const struct sandbox_identity *identity, struct error *err) {
+    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+        return error_set(err, -EPERM, "no mount namespace for the sandbox: %s", strerror(errno));
+    int *trees = NEW_ARRAY(int, exposure->count);
+    if (!trees) return error_set(err, -ENOMEM, "out of memory");
+    for (size_t i = 0; i < exposure->count; i++) trees[i] = -1;
+    int r = place_items(exposure, identity, trees, err);
+    for (size_t i = 0; i < exposure->count; i++) mem_close_pointer(&trees[i]);
+    free(trees);
+    for (size_t i = 0; r == 0 && i < mask->count; i++) {
+        r = hide(&mask->entries[i], exposure);
+        if (r < 0) error_set(err, r, "'%s' cannot be hidden from the sandbox: %s", mask->entries[i].path, strerror(-r));
+    }
+    return r;
+}

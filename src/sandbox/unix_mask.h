@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// UNIX sockets of the host, and other ways to its services, under what a sandbox sees.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "sandbox/exposure.h"
+
+enum unix_mask_kind {
+    UNIX_MASK_FILE,   // a socket: /dev/null goes over it
+    UNIX_MASK_FOLDER, // a folder that could not be searched, or a mounted procfs: an empty folder goes over it
+};
+
+struct unix_mask_entry {
+    enum unix_mask_kind kind;
+    char *path; // inside the sandbox
+};
+
+struct unix_mask {
+    struct unix_mask_entry *entries;
+    size_t count, size;
+};
+
+#define UNIX_MASK_ENTRIES_MAX 1024  // bubblewrap takes 9000 arguments
+#define UNIX_MASK_FILES_MAX 2000000 // names searched under what the user shares
+#define UNIX_MASK_SYSTEM_MAX 20000  // names searched in a system folder, which is left at that
+#define UNIX_MASK_DEPTH_MAX 128
+
+// Finds what must be hidden. 0, -E2BIG with a message that names the folder (nothing may be started then), -ENOMEM.
+int unix_mask_collect(const struct exposure *exposure, struct unix_mask *mask, struct error *err);
+void unix_mask_done(struct unix_mask *mask);
