@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The decision log: one JSON line for each decision and each finished flow (semantics section 12), and the summary of
+// denials at the end of a run.
+#pragma once
+
+#include <stdbool.h>
+
+#include "policy/policy.h"
+#include "wire/ipc.h"
+
+struct decision_log;
+// fd: where lines go, -1 for none (only the summary is kept). The descriptor stays the caller's.
+struct decision_log *decision_log_new(int fd, const char *sandbox);
+void decision_log_free(struct decision_log *log);
+// policy: the one of the record's generation, for the rule's text; NULL if it is not known any more.
+void decision_log_record(struct decision_log *log, const struct ipc_decision *record, const struct policy *policy);
+// Each denied destination once, with its count and the option that would allow it, to standard error.
+void decision_log_summary(const struct decision_log *log);
+// 0, or the -errno of the first line that could not be written.
+int decision_log_failure(const struct decision_log *log);

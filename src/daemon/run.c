@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: Apache-2.0
+// One sandbox without a daemon: `penstock run`.
+//
+// Start: compile the policy, check everything that can be checked, start keeper, resolver and gate, wait until the gate
+// is isolated and the policy in force, and only then the command. Any failure before that ends everything: nothing is
+// left, nothing ran.
+// While it runs: the decision log is written; a gate or resolver that died is started again (the keeper makes the
+// sandbox's kernel refuse connections meanwhile); a change of the host's addresses becomes a new generation of the
+// policy; signals sent to us go to the command (those of the terminal reach it by themselves).
+// End: the command's status; the gate ends its flows and reports them; the summary.
+#include <errno.h>
+#include <event2/event.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/random.h"
+#include "daemon/daemon.h"
+#include "daemon/decision_log.h"
+#include "daemon/nameserver.h"
+#include "daemon/role.h"
+#include "policy/model.h"
+#include "sandbox/sandbox.h"
+
+#define RUN_RESTARTS_MAX 5    // of gate and resolver within RUN_RESTART_WINDOW_US; then the sandbox stays without network
+#define RUN_RESTART_WINDOW_US 10000000
+#define RUN_STOP_MS 2000
+#define RUN_ROLE_USERS (1 << 24) // behind the numbers that sandboxes of root get
+#define RUN_ERROR 125
+
+struct run {
+    const struct daemon_run *options;
+    struct event_base *base;
+    struct role roles[ROLE_COUNT];
+    struct event *gate_event, *keeper_event, *resolver_event, *child_event, *state_event, *signal_event, *host_event;
+    struct policy *policy, *previous;
+    struct ipc_resolver_start servers;
+    struct sandbox_spec spec;
+    struct sandbox_process *process;
+    struct decision_log *log;
+    char name[64];
+    int user_namespace, net_namespace, signals, host_watch, child;
+    uint64_t generation, restart_window_us;
+    unsigned restarts;
+    int status;
+};
+
+// ---- policy ----
+
+static int run_compile(struct run *run, struct policy **ret_policy, struct policy_warnings *warnings, struct error *err) {
+    AUTO_FREE struct addr *own = NULL;
+    size_t own_count = 0;
+    int rc = host_addresses(&own, &own_count, err);
+    if (rc < 0) return rc;
+    return policy_compile(run->options->model, run->options->node, own, own_count, ++run->generation, ret_policy,
+                          warnings, err);
+}
+
+static int run_policy_memfd(const struct policy *policy, size_t *ret_size) {
+    const void *block = policy_block(policy, ret_size);
+    AUTO_CLOSE int fd = memfd_create("penstock-policy", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) return -errno;
+    size_t done = 0;
+    while (done < *ret_size) {
+        ssize_t written = write(fd, (const char *)block + done, *ret_size - done);
+        if (written < 0) return -errno;
+        done += (size_t)written;
+    }
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) < 0) return -errno;
+    return TAKE_FD(fd);
+}
+
+static int run_send_policy(struct run *run, struct error *err) {
+    struct ipc_policy message = {.generation = run->generation};
+    size_t size;
+    AUTO_CLOSE int fd = run_policy_memfd(run->policy, &size);
+    if (fd < 0) return error_set(err, fd, "policy for the gate: %s", strerror(-fd));
+    message.size = size;
+    return role_send(&run->roles[ROLE_GATE], IPC_GATE_POLICY, &message, sizeof(message), &fd, 1, err);
+}
+
+// ---- starting the roles ----
+
+static int run_start_role(struct run *run, enum role_kind kind, struct error *err) {
+    // As root, gate and resolver are a user of their own, so that not even the sandbox's user is theirs.
+    const struct sandbox_identity *identity = &run->spec.identity;
+    bool drop = identity->from_root && kind != ROLE_KEEPER;
+    return role_start(&run->roles[kind], kind, drop ? identity->uid + RUN_ROLE_USERS : 0,
+                      drop ? identity->gid + RUN_ROLE_USERS : 0, err);
+}
+
+static int run_start_keeper(struct run *run, struct error *err) {
+    struct ipc_keeper_start start = {.uid = run->spec.identity.uid, .gid = run->spec.identity.gid};
+    start.loopback_ports.count =
+        (uint32_t)policy_loopback_ports(run->policy, start.loopback_ports.ports, IPC_PORTS_MAX);
+    return role_send(&run->roles[ROLE_KEEPER], IPC_KEEPER_START, &start, sizeof(start), NULL, 0, err);
+}
+
+// Gives one end of a new channel to a running role, the other to the gate that is being started.
+static int run_join(struct run *run, enum role_kind kind, enum ipc_type type, int *ret_fd, struct error *err) {
+    int pair[2];
+    int rc = channel_pair(pair);
+    if (rc < 0) return error_set(err, rc, "channel between gate and %s: %s", role_name(kind), strerror(-rc));
+    AUTO_CLOSE int other = pair[1];
+    rc = role_send(&run->roles[kind], type, NULL, 0, &other, 1, err);
+    if (rc < 0) close(pair[0]);
+    else *ret_fd = pair[0];
+    return rc;
+}
+
+static int run_start_gate(struct run *run, struct error *err) {
+    AUTO_CLOSE int keeper = -1;
+    AUTO_CLOSE int resolver = -1;
+    int rc = run_join(run, ROLE_KEEPER, IPC_KEEPER_GATE, &keeper, err);
+    if (rc == 0) rc = run_join(run, ROLE_RESOLVER, IPC_RESOLVER_GATE, &resolver, err);
+    if (rc < 0) return rc;
+    struct ipc_gate_start start = {0};
+    memcpy(start.sandbox, run->name, sizeof(start.sandbox));
+    int fds[] = {keeper, resolver};
+    rc = role_send(&run->roles[ROLE_GATE], IPC_GATE_START, &start, sizeof(start), fds, 2, err);
+    if (rc == 0) rc = run_send_policy(run, err);
+    struct channel_message message;
+    return rc < 0 ? rc : role_expect(&run->roles[ROLE_GATE], IPC_GATE_READY, &message, err);
+}
+
+static int run_start_roles(struct run *run, struct error *err) {
+    struct channel_message message;
+    for (int kind = 0; kind < ROLE_COUNT; kind++) {
+        int rc = run_start_role(run, (enum role_kind)kind, err);
+        if (rc < 0) return rc;
+    }
+    int rc = run_start_keeper(run, err);
+    if (rc == 0) {
+        rc = role_send(&run->roles[ROLE_RESOLVER], IPC_RESOLVER_START, &run->servers, sizeof(run->servers), NULL, 0, err);
+    }
+    if (rc == 0) rc = role_expect(&run->roles[ROLE_KEEPER], IPC_KEEPER_READY, &message, err);
+    if (rc < 0) return rc;
+    run->user_namespace = TAKE_FD(message.fds[0]);
+    run->net_namespace = TAKE_FD(message.fds[1]);
+    rc = role_expect(&run->roles[ROLE_RESOLVER], IPC_RESOLVER_READY, &message, err);
+    return rc < 0 ? rc : run_start_gate(run, err);
+}
+
+// ---- while it runs ----
+
+static uint8_t run_buffer[CHANNEL_BUFFER_SIZE];
+
+static void run_watch(struct run *run);
+
+static void run_restart(struct run *run, enum role_kind dead) {
+    struct error err = {0};
+    uint64_t now = clock_us();
+    if (now - run->restart_window_us > RUN_RESTART_WINDOW_US) {
+        run->restart_window_us = now;
+        run->restarts = 0;
+    }
+    role_stop(&run->roles[ROLE_GATE], 0);
+    if (dead == ROLE_RESOLVER) role_stop(&run->roles[ROLE_RESOLVER], 0);
+    if (dead == ROLE_KEEPER || ++run->restarts > RUN_RESTARTS_MAX) {
+        fprintf(stderr, "penstock: the %s process of the sandbox died; the sandbox has no network from here\n", role_name(dead));
+        return;
+    }
+    fprintf(stderr, "penstock: the %s process of the sandbox died; starting it again\n", role_name(dead));
+    int rc = 0;
+    struct channel_message message;
+    if (dead == ROLE_RESOLVER) {
+        rc = run_start_role(run, ROLE_RESOLVER, &err);
+        if (rc == 0) rc = role_send(&run->roles[ROLE_RESOLVER], IPC_RESOLVER_START, &run->servers, sizeof(run->servers), NULL, 0, &err);
+        if (rc == 0) rc = role_expect(&run->roles[ROLE_RESOLVER], IPC_RESOLVER_READY, &message, &err);
+    }
+    if (rc == 0) rc = run_start_role(run, ROLE_GATE, &err);
+    if (rc == 0) rc = run_start_gate(run, &err);
+    if (rc < 0) {
+        role_stop(&run->roles[ROLE_GATE], 0);
+        fprintf(stderr, "penstock: %s; the sandbox has no network from here\n", err.text);
+    }
+}
+
+static void run_decision(struct run *run, const struct ipc_decision *record) {
+    const struct policy *policies[] = {run->policy, run->previous};
+    const struct policy *policy = NULL;
+    for (size_t i = 0; i < ARRAY_LENGTH(policies); i++) {
+        if (policies[i] && policy_facts(policies[i]).generation == record->generation) policy = policies[i];
+    }
+    decision_log_record(run->log, record, policy);
+}
+
+// Reads what the gate has sent. False when it is gone.
+static bool run_drain_gate(struct run *run) {
+    struct channel_message message;
+    int rc;
+    while ((rc = channel_receive(run->roles[ROLE_GATE].channel, run_buffer, sizeof(run_buffer), &message)) == 1) {
+        if (message.type == IPC_DECISION) run_decision(run, message.body);
+        if (message.type == IPC_ERROR) fprintf(stderr, "penstock: %s\n", ((const struct ipc_error *)message.body)->text);
+        channel_message_close(&message);
+    }
+    return rc == -EAGAIN;
+}
+
+static void run_role_gone(struct run *run, enum role_kind kind) {
+    struct event **events[] = {&run->gate_event, &run->keeper_event, &run->resolver_event};
+    for (size_t i = 0; i < ARRAY_LENGTH(events); i++) {
+        if (*events[i]) event_free(TAKE_POINTER(*events[i]));
+    }
+    run_restart(run, kind);
+    run_watch(run);
+}
+
+static void run_gate_readable(evutil_socket_t fd, short what, void *data) {
+    (void)fd;
+    (void)what;
+    if (!run_drain_gate(data)) run_role_gone(data, ROLE_GATE);
+}
+
+static void run_keeper_readable(evutil_socket_t fd, short what, void *data) {
+    (void)fd;
+    (void)what;
+    run_role_gone(data, ROLE_KEEPER); // it has nothing to say but its end
+}
+
+static void run_resolver_readable(evutil_socket_t fd, short what, void *data) {
+    (void)fd;
+    (void)what;
+    run_role_gone(data, ROLE_RESOLVER);
+}
+
+static void run_watch_one(struct run *run, enum role_kind kind, event_callback_fn handler, struct event **event) {
+    if (*event || run->roles[kind].pid <= 0) return;
+    *event = event_new(run->base, run->roles[kind].channel, EV_READ | EV_PERSIST, handler, run);
+    if (*event) event_add(*event, NULL);
+}
+
+static void run_watch(struct run *run) {
+    run_watch_one(run, ROLE_GATE, run_gate_readable, &run->gate_event);
+    // Without a gate there is nothing that keeper or resolver could be restarted for.
+    if (run->roles[ROLE_GATE].pid <= 0) return;
+    run_watch_one(run, ROLE_KEEPER, run_keeper_readable, &run->keeper_event);
+    run_watch_one(run, ROLE_RESOLVER, run_resolver_readable, &run->resolver_event);
+}
+
+// The host has other addresses now: the policy holds them as data, so it is compiled again.
+static void run_host_changed(evutil_socket_t fd, short what, void *data) {
+    (void)what;
+    struct run *run = data;
+    struct policy_warnings warnings = {0};
+    struct policy *policy = NULL;
+    struct error err = {0};
+    host_watch_drain(fd);
+    int rc = run_compile(run, &policy, &warnings, &err);
+    policy_warnings_done(&warnings);
+    if (rc == 0) {
+        policy_free(run->previous);
+        run->previous = run->policy;
+        run->policy = policy;
+        if (run->roles[ROLE_GATE].pid > 0) rc = run_send_policy(run, &err);
+    }
+    if (rc < 0) {
+        fprintf(stderr, "penstock: the host's addresses changed: %s; the sandbox has no network from here\n", err.text);
+        role_stop(&run->roles[ROLE_GATE], 0);
+    }
+}
+
+// A signal that somebody sent to us is meant for the command; the terminal's own reach its whole process group.
+static void run_signalled(evutil_socket_t fd, short what, void *data) {
+    (void)what;
+    struct run *run = data;
+    struct signalfd_siginfo info;
+    while (read(fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        if (info.ssi_code != SI_KERNEL) sandbox_process_signal(run->process, (int)info.ssi_signo);
+    }
+}
+
+// The command stopped or went on (job control inside the sandbox): our own caller sees the same of us.
+static void run_child_state(evutil_socket_t fd, short what, void *data) {
+    (void)fd;
+    (void)what;
+    struct run *run = data;
+    if (sandbox_process_dispatch(run->process) == 0) event_del(run->state_event);
+}
+
+static void run_child_gone(evutil_socket_t fd, short what, void *data) {
+    (void)fd;
+    (void)what;
+    struct run *run = data;
+    int status = 0;
+    if (waitpid(sandbox_process_pid(run->process), &status, WNOHANG) <= 0) return;
+    run->status = sandbox_process_status(run->process, status);
+    event_base_loopbreak(run->base);
+}
+
+static bool run_listen(struct run *run, int fd, event_callback_fn handler, struct event **event) {
+    *event = event_new(run->base, fd, EV_READ | EV_PERSIST, handler, run);
+    return *event && event_add(*event, NULL) == 0;
+}
+
+static int run_command(struct run *run, struct error *err) {
+    static const int forwarded[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGCONT, SIGWINCH};
+    sigset_t set, before;
+    sigemptyset(&set);
+    for (size_t i = 0; i < ARRAY_LENGTH(forwarded); i++) sigaddset(&set, forwarded[i]);
+    // Blocked before the command starts: a signal in between would kill us, and so the command.
+    sigprocmask(SIG_BLOCK, &set, &before);
+    run->spec.signal_mask = &before;
+    run->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    int rc = sandbox_process_start(&run->spec, run->user_namespace, run->net_namespace, &run->process, err);
+    run->spec.signal_mask = NULL;
+    if (rc < 0) return rc;
+    run->child = (int)syscall(SYS_pidfd_open, sandbox_process_pid(run->process), 0);
+    run->host_watch = host_watch_new();
+    if (run->signals < 0 || run->child < 0 || run->host_watch < 0 ||
+        !run_listen(run, run->signals, run_signalled, &run->signal_event) ||
+        !run_listen(run, run->child, run_child_gone, &run->child_event) ||
+        !run_listen(run, sandbox_process_fd(run->process), run_child_state, &run->state_event) ||
+        !run_listen(run, run->host_watch, run_host_changed, &run->host_event)) {
+        return error_set(err, -EIO, "watching the command: %s", strerror(errno));
+    }
+    run_watch(run);
+    event_base_dispatch(run->base);
+    return 0;
+}
+
+// ---- before and after ----
+
+static void run_print_warnings(const struct policy_warnings *warnings) {
+    for (size_t i = 0; i < warnings->count; i++) fprintf(stderr, "penstock: warning: %s\n", warnings->lines[i]);
+}
+
+static void run_say_loopback(struct run *run) {
+    uint16_t ports[IPC_PORTS_MAX];
+    size_t count = policy_loopback_ports(run->policy, ports, IPC_PORTS_MAX);
+    for (size_t i = 0; i < count; i++) {
+        struct addr loopback = addr_ipv4(0x7f000001);
+        struct ipc_decision record = {.event = IPC_EVENT_DECISION, .protocol = POLICY_TCP, .verdict = POLICY_INSPECT,
+                                      .reason = POLICY_ALLOWED_NAME, .port = ports[i], .rule = POLICY_RULE_NONE,
+                                      .address = loopback, .name = "localhost"};
+        decision_log_record(run->log, &record, run->policy);
+        if (!run->options->quiet) {
+            fprintf(stderr, "penstock: port %u of the sandbox's loopback leads to the host's loopback\n", ports[i]);
+        }
+    }
+}
+
+// What this version cannot enforce it refuses, so that nothing runs with less than was asked.
+static int run_check_built(const struct policy_model *model, struct error *err) {
+    if (model->binding_count > 0) {
+        return error_set(err, -ENOTSUP, "%s: credential bindings are not built yet; leave it out", model->bindings[0].source);
+    }
+    if (model->bandwidth_bytes || model->max_bytes_out) {
+        return error_set(err, -ENOTSUP, "limits: bandwidth and bytes_out are not built yet; leave them out");
+    }
+    return 0;
+}
+
+static int run_prepare(struct run *run, struct error *err) {
+    struct policy_warnings warnings = {0};
+    const struct daemon_run *options = run->options;
+    int rc = run_check_built(options->model, err);
+    if (rc == 0) rc = run_compile(run, &run->policy, &warnings, err);
+    if (rc == 0 && !options->quiet) run_print_warnings(&warnings);
+    policy_warnings_done(&warnings);
+    if (rc < 0) return rc;
+    size_t configured = options->dns_server_count == 0 && options->node ? options->node->dns_server_count : 0;
+    const char *const *texts = configured ? (const char *const *)options->node->dns_servers : options->dns_servers;
+    rc = nameserver_collect(texts, configured ? configured : options->dns_server_count, &run->servers, err);
+    if (rc < 0) return rc;
+    if (run->servers.count == 0 && policy_facts(run->policy).has_names) {
+        return error_set(err, -ENOENT, "DNS server: /etc/resolv.conf names none and the policy allows host names; give one "
+                                       "with --dns ADDR");
+    }
+    return 0;
+}
+
+static void run_finish(struct run *run) {
+    struct event **events[] = {&run->gate_event, &run->keeper_event, &run->resolver_event, &run->child_event,
+                               &run->state_event, &run->signal_event, &run->host_event};
+    for (size_t i = 0; i < ARRAY_LENGTH(events); i++) {
+        if (*events[i]) event_free(*events[i]);
+    }
+    sandbox_process_free(run->process);
+    run->process = NULL;
+    struct role *gate = &run->roles[ROLE_GATE];
+    if (gate->pid > 0) {
+        // The gate sees the end, closes its flows and sends their records, then closes.
+        shutdown(gate->channel, SHUT_WR);
+        uint64_t until = clock_us() + (uint64_t)RUN_STOP_MS * 1000;
+        while (run_drain_gate(run) && clock_us() < until) {
+            struct pollfd more = {.fd = gate->channel, .events = POLLIN};
+            poll(&more, 1, 100);
+        }
+    }
+    for (int kind = ROLE_COUNT - 1; kind >= 0; kind--) role_stop(&run->roles[kind], RUN_STOP_MS);
+    int fds[] = {run->user_namespace, run->net_namespace, run->signals, run->host_watch, run->child};
+    for (size_t i = 0; i < ARRAY_LENGTH(fds); i++) {
+        if (fds[i] >= 0) close(fds[i]);
+    }
+}
+
+static void run_free(struct run *run) {
+    decision_log_free(run->log);
+    policy_free(run->policy);
+    policy_free(run->previous);
+    if (run->base) event_base_free(run->base);
+}
+
+// Exit status of a failure before the command ran (semantics section 12).
+static int run_failure(int prepared, const struct error *err) {
+    fprintf(stderr, "penstock: %s\n", err->text);
+    if (prepared == -ENOENT) return 127;
+    return prepared == -EACCES ? 126 : RUN_ERROR;
+}
+
+int daemon_run(const struct daemon_run *options) {
+    struct error err = {0};
+    AUTO_FREE char *cwd = getcwd(NULL, 0);
+    struct run run = {.options = options, .user_namespace = -1, .net_namespace = -1, .signals = -1, .host_watch = -1,
+                      .child = -1, .status = RUN_ERROR};
+    for (int kind = 0; kind < ROLE_COUNT; kind++) run.roles[kind] = (struct role){.kind = kind, .pidfd = -1, .channel = -1};
+    run.spec = (struct sandbox_spec){.argv = options->argv, .environment = environ, .cwd = cwd, .reads = options->reads,
+                                     .read_count = options->read_count, .writes = options->writes,
+                                     .write_count = options->write_count, .identity = sandbox_identity()};
+    snprintf(run.name, sizeof(run.name), "run-%08x", random_u32());
+    run.log = decision_log_new(options->log_fd, run.name);
+    run.base = event_base_new();
+    int rc = run.log && run.base ? 0 : error_set(&err, -ENOMEM, "out of memory");
+    if (rc == 0 && !cwd) rc = error_set(&err, -EIO, "working directory: %s; change to one that exists", strerror(errno));
+    int prepared = 0;
+    if (rc == 0) rc = run_prepare(&run, &err);
+    if (rc == 0) rc = prepared = sandbox_process_check(&run.spec, &err);
+    if (rc == 0) rc = run_start_roles(&run, &err);
+    if (rc == 0) run_say_loopback(&run);
+    if (rc == 0) rc = run_command(&run, &err);
+    run_finish(&run);
+    if (rc < 0) run.status = run_failure(prepared, &err);
+    else if (!options->quiet) decision_log_summary(run.log);
+    run_free(&run);
+    return run.status;
+}
