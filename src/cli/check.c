@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// `penstock check`: whether a policy is valid, what it compiles to, and what it says about one request. It asks the
+// same functions as the gate; addresses of this host are loopback and the config's own_addresses only, so the answer
+// does not depend on the machine.
+#include <errno.h>
+#include <jansson.h>
+
+#include "base/mem.h"
+#include "cli/check_cases.h"
+#include "cli/cli.h"
+#include "cli/policy_options.h"
+#include "cli/request.h"
+
+#define RESOLVED_MAX 64
+
+struct check {
+    struct policy_options options;
+    const char *cases;
+    const char *request_text;
+    bool json;
+    struct addr resolved[RESOLVED_MAX];
+    size_t resolved_count;
+    enum policy_type type;
+    struct policy_model *model;
+    struct policy_node node;
+    bool has_node;
+    struct policy *policy;
+    struct error err;
+};
+
+static void check_done(struct check *check) {
+    policy_options_done(&check->options);
+    policy_model_free(check->model);
+    if (check->has_node) policy_node_done(&check->node);
+    policy_free(check->policy);
+}
+
+// --- arguments ---
+
+static int take_resolved(struct check *check, const char *text) {
+    if (check->resolved_count >= RESOLVED_MAX)
+        return error_set(&check->err, -EINVAL, "--resolved is given more than 64 times");
+    if (addr_parse(text, strlen(text), &check->resolved[check->resolved_count]) != 0)
+        return error_set(&check->err, -EINVAL,
+                         "--resolved: \"%.200s\" is not an IP address; write such as 203.0.113.10", text);
+    check->resolved_count++;
+    return 0;
+}
+
+// The value of an option that takes one: "--name VALUE" or "--name=VALUE". NULL if argv[*index] is another option, or
+// (with a message) if the value is missing.
+static const char *option_value(struct check *check, int argc, char **argv, int *index, const char *name) {
+    size_t len = strlen(name);
+    const char *argument = argv[*index];
+    if (strncmp(argument, name, len) != 0 || (argument[len] != '\0' && argument[len] != '=')) return NULL;
+    if (argument[len] == '=') {
+        ++*index;
+        return argument + len + 1;
+    }
+    if (*index + 1 >= argc) {
+        error_set(&check->err, -EINVAL, "%s needs a value", name);
+        return NULL;
+    }
+    *index += 2;
+    return argv[*index - 1];
+}
+
+// 1: taken. 0: not an option of check.
+static int take_own_option(struct check *check, int argc, char **argv, int *index) {
+    if (strcmp(argv[*index], "--json") == 0) {
+        check->json = true;
+        ++*index;
+        return 1;
+    }
+    const char *value = option_value(check, argc, argv, index, "--resolved");
+    if (value) return take_resolved(check, value) < 0 ? -EINVAL : 1;
+    if (check->err.text[0]) return -EINVAL;
+    value = option_value(check, argc, argv, index, "--cases");
+    if (value) check->cases = value;
+    return check->err.text[0] ? -EINVAL : value != NULL;
+}
+
+static int take_request(struct check *check, const char *text) {
+    if (check->request_text)
+        return error_set(&check->err, -EINVAL, "one request at a time, not \"%.200s\" and \"%.200s\"; remove one",
+                         check->request_text, text);
+    check->request_text = text;
+    return 0;
+}
+
+// 0, or the exit status of an error that has been printed.
+static int parse_arguments(struct check *check, int argc, char **argv) {
+    bool options_end = false;
+    int i = 1;
+    while (i < argc) {
+        if (!options_end && strcmp(argv[i], "--") == 0) {
+            options_end = true;
+            i++;
+            continue;
+        }
+        if (options_end || argv[i][0] != '-') {
+            if (take_request(check, argv[i++]) < 0) return cli_fail(CLI_INVALID, &check->err);
+            continue;
+        }
+        int r = take_own_option(check, argc, argv, &i);
+        if (r == 0) r = policy_options_take(&check->options, argc, argv, &i, &check->err);
+        if (r < 0) return cli_fail(CLI_INVALID, &check->err);
+        if (r == 0) return cli_usage_error(CLI_INVALID, "check", "unknown option \"%.200s\"", argv[i]);
+    }
+    return 0;
+}
+
+// --- output ---
+
+static void print_warnings(const struct policy_warnings *warnings) {
+    for (size_t i = 0; i < warnings->count; i++) fprintf(stderr, "penstock: warning: %s\n", warnings->lines[i]);
+}
+
+static void print_json(json_t *object) {
+    if (object) json_dumpf(object, stdout, JSON_COMPACT | JSON_PRESERVE_ORDER);
+    printf("\n");
+    json_decref(object);
+}
+
+static const char *binding_text(const struct policy_binding *binding, char text[512]) {
+    static const char *const words[POLICY_BINDING_COUNT] = {"github", "mistral_api", "workspace", "header"};
+    snprintf(text, 512, "credential %s", words[binding->kind]);
+    if (binding->kind == POLICY_BINDING_HEADER)
+        snprintf(text, 512, "credential %s for %s", binding->header, binding->host);
+    return text;
+}
+
+static void print_policy_text(const struct check *check) {
+    int width = 0;
+    size_t count = policy_rule_count(check->policy);
+    for (size_t i = 0; i < count; i++) {
+        int len = (int)strlen(policy_rule_info(check->policy, (uint32_t)i).text);
+        if (len > width && len <= 60) width = len;
+    }
+    printf("valid for type %s\n", policy_type_info(check->type)->word);
+    for (size_t i = 0; i < count; i++) {
+        struct policy_rule_info rule = policy_rule_info(check->policy, (uint32_t)i);
+        printf("  %-*s  (%s)\n", width, rule.text, rule.source);
+    }
+    for (size_t i = 0; i < check->model->binding_count; i++) {
+        char text[512];
+        printf("  %-*s  (%s)\n", width, binding_text(&check->model->bindings[i], text),
+               check->model->bindings[i].source);
+    }
+}
+
+static void print_policy_json(const struct check *check) {
+    json_t *rules = json_array();
+    for (size_t i = 0; i < policy_rule_count(check->policy); i++) {
+        struct policy_rule_info rule = policy_rule_info(check->policy, (uint32_t)i);
+        json_array_append_new(rules, json_pack("{s:s,s:s}", "rule", rule.text, "source", rule.source));
+    }
+    print_json(json_pack("{s:b,s:s,s:o}", "valid", 1, "type", policy_type_info(check->type)->word, "rules", rules));
+}
+
+static void print_verdict_json(const struct request *request, const struct request_verdict *verdict,
+                               const struct policy_rule_info *rule) {
+    char address[ADDR_TEXT_SIZE];
+    const char *name = request->host.is_address ? NULL : request->host.name;
+    print_json(json_pack("{s:s,s:s,s:s?,s:s?,s:s?,s:s?,s:o}", "verdict", policy_verdict_name(verdict->decision.verdict),
+                         "reason", policy_reason_name(verdict->decision.reason), "rule", rule->text, "source",
+                         rule->source, "name", name, "address",
+                         verdict->has_address ? addr_format(&verdict->address, address) : NULL, "port",
+                         request->port ? json_integer(request->port) : json_null()));
+}
+
+static void print_verdict_text(const struct check *check, const struct request *request,
+                               const struct request_verdict *verdict, const struct policy_rule_info *rule) {
+    char address[ADDR_TEXT_SIZE], hint[POLICY_HINT_SIZE];
+    const struct policy_decision *decision = &verdict->decision;
+    printf("%s %s\n", policy_verdict_name(decision->verdict), policy_reason_name(decision->reason));
+    if (rule->text) printf("rule: %s\nsource: %s\n", rule->text, rule->source);
+    if (!request->host.is_address) printf("name: %s\n", request->host.name);
+    if (verdict->has_address)
+        printf("address: %s\n", addr_format(&verdict->address, address));
+    else if (check->resolved_count == 0 && request->protocol != POLICY_DNS)
+        printf("address not judged\n");
+    if (request->port) printf("port: %u\n", request->port);
+    if (decision->verdict != POLICY_DENY) return;
+    struct policy_request question = request_for_policy(request, verdict->has_address ? &verdict->address : NULL);
+    if (policy_hint(check->policy, &question, decision, hint)[0]) printf("to allow it: %s\n", hint);
+}
+
+// --- the command ---
+
+static int compile(struct check *check) {
+    struct policy_warnings warnings = {0};
+    int r = policy_options_finish(&check->options, &check->model, &check->type, &check->err);
+    if (r == 0) r = policy_options_node(&check->options, &check->node, &check->has_node, &check->err);
+    if (r == 0)
+        r = policy_compile(check->model, check->has_node ? &check->node : NULL, NULL, 0, 1, &check->policy, &warnings,
+                           &check->err);
+    print_warnings(&warnings);
+    policy_warnings_done(&warnings);
+    return r;
+}
+
+static int judge(struct check *check) {
+    struct request request;
+    if (request_parse(check->request_text, strlen(check->request_text), &request, &check->err) < 0)
+        return cli_fail(CLI_INVALID, &check->err);
+    if (check->resolved_count && (request.host.is_address || request.protocol == POLICY_DNS)) {
+        error_set(&check->err, -EINVAL,
+                  "--resolved goes with the name of a destination, not with \"%.200s\"; remove it",
+                  check->request_text);
+        return cli_fail(CLI_INVALID, &check->err);
+    }
+    struct request_verdict verdict =
+        request_judge(check->policy, &request, check->resolved_count ? check->resolved : NULL, check->resolved_count);
+    struct policy_rule_info rule = {0};
+    if (verdict.decision.rule != POLICY_RULE_NONE) rule = policy_rule_info(check->policy, verdict.decision.rule);
+    if (check->json)
+        print_verdict_json(&request, &verdict, &rule);
+    else
+        print_verdict_text(check, &request, &verdict, &rule);
+    return verdict.decision.verdict == POLICY_ALLOW ? CLI_OK : CLI_DENIED;
+}
+
+static int run(struct check *check) {
+    if (check->cases) {
+        const struct policy_options *options = &check->options;
+        if (!options->policy_file && !options->model && !options->dialect && !options->type && !options->node_config &&
+            !check->request_text && !check->resolved_count && !check->json)
+            return check_cases_file(check->cases);
+        error_set(&check->err, -EINVAL, "--cases \"%.200s\" stands alone; remove the other arguments", check->cases);
+        return cli_fail(CLI_INVALID, &check->err);
+    }
+    if (check->resolved_count && !check->request_text) {
+        error_set(&check->err, -EINVAL, "--resolved goes with a request; add such as https://api.example.com/");
+        return cli_fail(CLI_INVALID, &check->err);
+    }
+    if (compile(check) < 0) return cli_fail(CLI_INVALID, &check->err);
+    if (check->request_text) return judge(check);
+    if (check->json)
+        print_policy_json(check);
+    else
+        print_policy_text(check);
+    return CLI_OK;
+}
+
+int cli_check(int argc, char **argv) {
+    struct check check = {0};
+    int status = parse_arguments(&check, argc, argv);
+    if (status == 0) status = run(&check);
+    check_done(&check);
+    return status;
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of commands: one row gives dispatch, the list of `penstock help` and the text of `penstock COMMAND --help`.
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <stdarg.h>
+
+#include "base/mem.h"
+#include "policy/model.h"
+
+#define POLICY_HELP                                                                                                    \
+    "POLICY is one of:\n"                                                                                              \
+    "  --policy FILE            a policy file, YAML or JSON (\"-\": standard input); stands alone\n"                   \
+    "  --network none|all       no connection (the default), or every one to a public address\n"                       \
+    "  --allow HOST[:PORT]      HTTPS to a host, an address or *.domain; on 443, or on PORT\n"                         \
+    "  --allow-cidr CIDR        TCP and UDP to an address or range, private ones too\n"                                \
+    "  --deny-cidr CIDR         no connection to an address or range that no --allow-cidr covers\n"                    \
+    "  --allow-private          names and --network all may lead to private addresses\n"                               \
+    "  --bind BINDING[=SECRET]  add a credential: github[:REPO,...], mistral_api, workspace,\n"                        \
+    "                           header:HOST:NAME[:TEMPLATE]; SECRET: env:NAME, file:PATH, cmd:COMMAND, store:NAME\n"   \
+    "and with either:\n"                                                                                               \
+    "  --dialect D              of FILE: network, e2b or native (default: what the file says)\n"                       \
+    "  --type TYPE              sandbox type, see `penstock types` (default: process)\n"                               \
+    "  --node-config FILE       the operator's guardrails, see `penstock help config`\n"
+
+static const struct cli_command cli_commands[] = {
+    {"run", cli_run, "run a command that reaches exactly what its policy says", "run [POLICY] [OPTION]... -- CMD...",
+     POLICY_HELP
+     "\nOptions:\n"
+     "  --dns ADDR[:PORT]        upstream DNS server, also [ADDR6]:PORT; repeatable (default: the host's)\n"
+     "  --read PATH              the command may read PATH; repeatable\n"
+     "  --write PATH             the command may read and write PATH; repeatable\n"
+     "  --log FILE|fd:N          one JSON line per decision and per finished flow\n"
+     "  --quiet                  no summary of refused destinations at the end\n"
+     "\nExit status: that of CMD, 128+N if signal N ended it, 125 for errors of penstock itself, 126 if CMD cannot be\n"
+     "executed, 127 if it is not found.\n"},
+    {"check", cli_check, "check a policy, or what it says about one request",
+     "check [POLICY] [--resolved ADDR]... [--json] [REQUEST]\n       penstock check --cases FILE",
+     "REQUEST is https://HOST[:PORT]/..., http://..., tcp://HOST:PORT, udp://HOST:PORT, icmp://ADDR or dns://NAME.\n"
+     "Without it the policy is validated and printed as compiled, each rule with its source.\n\n" POLICY_HELP
+     "\nOptions:\n"
+     "  --resolved ADDR          what HOST resolves to; repeatable. Without it a name is judged alone\n"
+     "  --json                   print JSON\n"
+     "  --cases FILE             run conformance cases, one JSON object a line (\"-\": standard input)\n"
+     "\nAddresses of this host are taken to be loopback and own_addresses of --node-config only, so that the answer "
+     "is\n"
+     "the same on every machine; a running sandbox also knows the host's routing table.\n"
+     "\nExit status: 0 allowed or valid, 1 denied (or a case failed), 2 invalid, with one line on standard error.\n"},
+    {"types", cli_types, "list the sandbox types and what each can enforce", "types [--json]",
+     "  --json                   print JSON\n"},
+};
+
+const struct cli_command *cli_command_find(const char *name) {
+    for (size_t i = 0; i < ARRAY_LENGTH(cli_commands); i++)
+        if (strcmp(cli_commands[i].name, name) == 0) return &cli_commands[i];
+    return NULL;
+}
+
+int cli_fail(int status, const struct error *err) {
+    fprintf(stderr, "penstock: %s\n", err->text[0] ? err->text : "failed");
+    return status;
+}
+
+int cli_usage_error(int status, const char *command, const char *format, ...) {
+    struct error err = {0};
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    error_set(&err, -EINVAL, "%s; see `penstock %s%s--help`", text, command, *command ? " " : "");
+    return cli_fail(status, &err);
+}
+
+static void print_help(FILE *out) {
+    fprintf(out,
+            "penstock: the network layer for agent sandboxes\n\nUsage: penstock COMMAND [ARGUMENT]...\n\nCommands:\n");
+    for (size_t i = 0; i < ARRAY_LENGTH(cli_commands); i++)
+        fprintf(out, "  %-10s %s\n", cli_commands[i].name, cli_commands[i].summary);
+    fprintf(out, "  %-10s %s\n", "help", "this text; `penstock help COMMAND`, `penstock help config`");
+    fprintf(out, "\n`penstock COMMAND --help` explains a command, `penstock --version` prints the version.\n"
+                 "\nExample: penstock run --allow api.github.com -- curl https://api.github.com/zen\n");
+}
+
+static void print_command_help(const struct cli_command *command) {
+    printf("Usage: penstock %s\n\n%s.\n\n%s", command->usage, command->summary, command->help);
+}
+
+static void print_config_help(void) {
+    char line[POLICY_NODE_HELP_SIZE];
+    printf("The node's configuration: YAML, by path; a variable replaces the value of the file.\n\n");
+    for (size_t i = 0; policy_node_help(i, line); i++) printf("%s\n", line);
+}
+
+static int help(int argc, char **argv) {
+    if (argc < 2) {
+        print_help(stdout);
+        return CLI_OK;
+    }
+    const struct cli_command *command = cli_command_find(argv[1]);
+    if (!command && strcmp(argv[1], "config") == 0) {
+        print_config_help();
+        return CLI_OK;
+    }
+    if (!command) return cli_usage_error(CLI_INVALID, "", "there is no command \"%.200s\" to explain", argv[1]);
+    print_command_help(command);
+    return CLI_OK;
+}
+
+int cli_main(int argc, char **argv) {
+    if (argc < 2) {
+        print_help(stderr);
+        return CLI_INVALID;
+    }
+    const char *word = argv[1];
+    if (strcmp(word, "help") == 0) return help(argc - 1, argv + 1);
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return help(1, argv + 1);
+    if (strcmp(word, "--version") == 0) {
+        printf("penstock %s\n", PENSTOCK_VERSION);
+        return CLI_OK;
+    }
+    const struct cli_command *command = cli_command_find(word);
+    if (!command)
+        return cli_usage_error(CLI_INVALID, "", "unknown %s \"%.200s\"", word[0] == '-' ? "option" : "command", word);
+    // The first word only: further on it may belong to the command that `run` runs.
+    if (argc > 2 && (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0)) {
+        print_command_help(command);
+        return CLI_OK;
+    }
+    return command->run(argc - 1, argv + 1);
+}

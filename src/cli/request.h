@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// A REQUEST of `penstock check`: a URL as what a sandbox's client would do, and its verdict.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "base/name.h"
+#include "policy/policy.h"
+
+struct request {
+    enum policy_protocol protocol;
+    enum policy_app app;
+    bool sends_name; // the client says the host's name: SNI of https, Host of http
+    struct name_host host;
+    uint16_t port; // 0 for ICMP and DNS
+};
+
+// https://, http://, tcp://host:port, udp://host:port, icmp://address, dns://name. User information, path and query are
+// ignored, as the verdict does. 0, or -EINVAL with a message that quotes the text.
+int request_parse(const char *text, size_t len, struct request *ret_request, struct error *err);
+
+struct request_verdict {
+    struct policy_decision decision;
+    bool has_address; // an address was judged
+    struct addr address;
+};
+
+// The verdict on a request. answers: what the host resolves to, or NULL if a name is to be judged alone. A client that
+// sends neither TLS nor HTTP is taken to send something else, so the verdict is never inspect.
+struct request_verdict request_judge(const struct policy *policy, const struct request *request,
+                                     const struct addr *answers, size_t count);
+
+// The request as policy_decide takes it; borrows from request and address.
+struct policy_request request_for_policy(const struct request *request, const struct addr *address);

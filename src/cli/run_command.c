@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// `penstock run`: options to one struct daemon_run; type host runs the command directly.
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/number.h"
+#include "cli/cli.h"
+#include "cli/policy_options.h"
+#include "daemon/daemon.h"
+
+#define RUN_LIST_MAX 64 // of --dns, --read, --write each
+
+struct run_list {
+    const char *items[RUN_LIST_MAX];
+    size_t count;
+};
+
+struct run_options {
+    struct policy_options policy;
+    struct run_list dns, reads, writes;
+    const char *log;
+    bool quiet;
+    char **command;
+};
+
+enum run_option_kind { RUN_OPTION_LIST, RUN_OPTION_TEXT, RUN_OPTION_FLAG };
+
+struct run_option {
+    const char *name;
+    enum run_option_kind kind;
+    size_t offset; // in struct run_options
+};
+
+static const struct run_option run_table[] = {
+    {"--dns", RUN_OPTION_LIST, offsetof(struct run_options, dns)},
+    {"--read", RUN_OPTION_LIST, offsetof(struct run_options, reads)},
+    {"--write", RUN_OPTION_LIST, offsetof(struct run_options, writes)},
+    {"--log", RUN_OPTION_TEXT, offsetof(struct run_options, log)},
+    {"--quiet", RUN_OPTION_FLAG, offsetof(struct run_options, quiet)},
+};
+
+static int run_store(struct run_options *options, const struct run_option *option, const char *value,
+                     struct error *err) {
+    void *field = (char *)options + option->offset;
+    switch (option->kind) {
+    case RUN_OPTION_FLAG:
+        *(bool *)field = true;
+        return 0;
+    case RUN_OPTION_TEXT:
+        *(const char **)field = value;
+        return 0;
+    case RUN_OPTION_LIST:
+        break;
+    }
+    struct run_list *list = field;
+    if (list->count == RUN_LIST_MAX) {
+        return error_set(err, -EINVAL, "%s \"%s\": at most %d of them; leave some out", option->name, value, RUN_LIST_MAX);
+    }
+    list->items[list->count++] = value;
+    return 0;
+}
+
+// 1: taken, 0: not one of ours, negative: bad.
+static int run_take(struct run_options *options, int argc, char **argv, int *index, struct error *err) {
+    const char *word = argv[*index];
+    for (size_t i = 0; i < ARRAY_LENGTH(run_table); i++) {
+        const struct run_option *option = &run_table[i];
+        size_t len = strlen(option->name);
+        if (strncmp(word, option->name, len) != 0 || (word[len] != 0 && word[len] != '=')) continue;
+        const char *value = word[len] == '=' ? word + len + 1 : NULL;
+        if (option->kind == RUN_OPTION_FLAG && value) {
+            return error_set(err, -EINVAL, "\"%s\": %s takes no value; leave \"=%s\" out", word, option->name, value);
+        }
+        if (option->kind != RUN_OPTION_FLAG && !value) {
+            value = *index + 1 < argc ? argv[++*index] : NULL;
+            if (!value || strcmp(value, "--") == 0) {
+                return error_set(err, -EINVAL, "%s: a value is missing; see penstock run --help", option->name);
+            }
+        }
+        if (value && !*value) return error_set(err, -EINVAL, "%s \"\": the value is empty; write one", option->name);
+        ++*index;
+        int rc = run_store(options, option, value, err);
+        return rc < 0 ? rc : 1;
+    }
+    return 0;
+}
+
+static int run_parse(struct run_options *options, int argc, char **argv, struct error *err) {
+    int index = 1;
+    while (index < argc) {
+        const char *word = argv[index];
+        if (strcmp(word, "--") == 0) {
+            options->command = argv + index + 1;
+            break;
+        }
+        if (word[0] != '-') { // the command may follow the options without "--"
+            options->command = argv + index;
+            break;
+        }
+        int rc = policy_options_take(&options->policy, argc, argv, &index, err);
+        if (rc == 0) rc = run_take(options, argc, argv, &index, err);
+        if (rc == 0) rc = error_set(err, -EINVAL, "unknown option \"%s\": see penstock run --help", word);
+        if (rc < 0) return rc;
+    }
+    if (!options->command || !options->command[0]) {
+        return error_set(err, -EINVAL, "no command: write it behind --, as in penstock run --allow api.github.com -- "
+                                       "curl https://api.github.com");
+    }
+    return 0;
+}
+
+// "FILE" or "fd:N". 0 and the descriptor (-1: no log).
+static int run_open_log(const char *log, int *ret_fd, struct error *err) {
+    uint64_t number;
+    *ret_fd = -1;
+    if (!log) return 0;
+    if (strncmp(log, "fd:", 3) == 0) {
+        if (number_parse(log + 3, strlen(log + 3), 0, 1 << 20, &number) < 0 || fcntl((int)number, F_GETFD) < 0) {
+            return error_set(err, -EINVAL, "--log \"%s\": not an open descriptor; write fd:N with a descriptor that is "
+                                           "open for writing, or a file name", log);
+        }
+        int flags = fcntl((int)number, F_GETFL);
+        if ((flags & O_ACCMODE) == O_RDONLY) {
+            return error_set(err, -EINVAL, "--log \"%s\": the descriptor is not open for writing", log);
+        }
+        *ret_fd = fcntl((int)number, F_DUPFD_CLOEXEC, 3);
+    } else {
+        *ret_fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0600);
+    }
+    if (*ret_fd >= 0) return 0;
+    return error_set(err, -EINVAL, "--log \"%s\": %s; name a file that can be written", log, strerror(errno));
+}
+
+// Type host: no sandbox at all. The type's check has made sure that nothing else than "all" was asked for.
+static int run_directly(char **command) {
+    execvp(command[0], command);
+    int status = errno == ENOENT ? CLI_NOT_FOUND : CLI_CANNOT_EXECUTE;
+    struct error err = {0};
+    error_set(&err, -errno, "%s: %s; check its name and PATH", command[0], strerror(errno));
+    return cli_fail(status, &err);
+}
+
+static int run_typed(struct run_options *options, const struct policy_model *model, enum policy_type type,
+                     struct error *err) {
+    const struct policy_type_info *info = policy_type_info(type);
+    if (type == POLICY_TYPE_NONE) {
+        error_set(err, -EINVAL, "%s runs nothing, so \"%s\" cannot be run; leave --type none out or name another type",
+                  info->display, options->command[0]);
+        return cli_fail(CLI_RUN_ERROR, err);
+    }
+    if (!info->built) {
+        error_set(err, -ENOTSUP, "%s: not built yet; use --type process", info->display);
+        return cli_fail(CLI_RUN_ERROR, err);
+    }
+    if (type == POLICY_TYPE_HOST) return run_directly(options->command);
+    struct policy_node node = {0};
+    bool has_node = false;
+    AUTO_CLOSE int log_fd = -1;
+    int rc = policy_options_node(&options->policy, &node, &has_node, err);
+    if (rc == 0) rc = run_open_log(options->log, &log_fd, err);
+    int status = CLI_RUN_ERROR;
+    if (rc < 0) {
+        cli_fail(CLI_RUN_ERROR, err);
+    } else {
+        struct daemon_run run = {.model = model, .node = has_node ? &node : NULL, .argv = options->command,
+                                 .dns_servers = options->dns.items, .dns_server_count = options->dns.count,
+                                 .reads = options->reads.items, .read_count = options->reads.count,
+                                 .writes = options->writes.items, .write_count = options->writes.count,
+                                 .log_fd = log_fd, .quiet = options->quiet};
+        status = daemon_run(&run);
+    }
+    policy_node_done(&node);
+    return status;
+}
+
+int cli_run(int argc, char **argv) {
+    struct run_options options = {0};
+    struct error err = {0};
+    struct policy_model *model = NULL;
+    enum policy_type type = POLICY_TYPE_PROCESS;
+    int rc = run_parse(&options, argc, argv, &err);
+    if (rc == 0) rc = policy_options_finish(&options.policy, &model, &type, &err);
+    int status = rc < 0 ? cli_fail(CLI_RUN_ERROR, &err) : run_typed(&options, model, type, &err);
+    policy_model_free(model);
+    policy_options_done(&options.policy);
+    return status;
+}

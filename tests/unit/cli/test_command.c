@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of commands, exit statuses, and what is printed: each command runs in a child with its output in a pipe.
+#include "cli/cli.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+
+struct output {
+    int status;
+    char out[32768];
+    char err[4096];
+};
+
+static void read_all(int fd, char *text, size_t size) {
+    size_t used = 0;
+    ssize_t got;
+    while (used + 1 < size && (got = read(fd, text + used, size - 1 - used)) > 0) used += (size_t)got;
+    text[used] = '\0';
+    close(fd);
+}
+
+static struct output run(char **argv) {
+    struct output output = {0};
+    int out[2], err[2], argc = 0;
+    while (argv[argc]) argc++;
+    assert_int_equal(pipe(out) | pipe(err), 0);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(out[1], 1);
+        dup2(err[1], 2);
+        close(out[0]);
+        close(err[0]);
+        int status = cli_main(argc, argv);
+        fflush(NULL);
+        _exit(status);
+    }
+    close(out[1]);
+    close(err[1]);
+    read_all(out[0], output.out, sizeof(output.out));
+    read_all(err[0], output.err, sizeof(output.err));
+    waitpid(child, &output.status, 0);
+    output.status = WEXITSTATUS(output.status);
+    return output;
+}
+
+#define RUN(...) run((char *[]){"penstock", __VA_ARGS__, NULL})
+
+static void assert_failed(struct output output, int status, const char *message) {
+    assert_string_equal(output.err, message);
+    assert_string_equal(output.out, "");
+    assert_int_equal(output.status, status);
+}
+
+static void test_help(void **state) {
+    (void)state;
+    struct output output = run((char *[]){"penstock", NULL});
+    assert_int_equal(output.status, 2);
+    assert_non_null(strstr(output.err, "Usage: penstock COMMAND"));
+    static char *const words[] = {"help", "--help"};
+    for (size_t i = 0; i < ARRAY_LENGTH(words); i++) {
+        output = RUN(words[i]);
+        assert_int_equal(output.status, 0);
+        assert_non_null(strstr(output.out, "\n  check "));
+        assert_non_null(strstr(output.out, "\n  types "));
+        assert_non_null(strstr(output.out, "\n  run "));
+    }
+    output = RUN("check", "--help");
+    assert_int_equal(output.status, 0);
+    assert_non_null(strstr(output.out, "Usage: penstock check"));
+    assert_non_null(strstr(output.out, "--resolved ADDR"));
+    output = RUN("run", "--help");
+    assert_non_null(strstr(output.out, "--allow HOST[:PORT]"));
+    output = RUN("help", "config");
+    assert_non_null(strstr(output.out, "PENSTOCK_NETWORK_EGRESS_ALWAYS_DENIED=a,b"));
+    output = RUN("--version");
+    assert_string_equal(output.out, "penstock " PENSTOCK_VERSION "\n");
+    assert_int_equal(output.status, 0);
+}
+
+static void test_unknown(void **state) {
+    (void)state;
+    assert_failed(RUN("chek"), 2, "penstock: unknown command \"chek\"; see `penstock --help`\n");
+    assert_failed(RUN("--chek"), 2, "penstock: unknown option \"--chek\"; see `penstock --help`\n");
+    assert_failed(RUN("check", "--bogus"), 2, "penstock: unknown option \"--bogus\"; see `penstock check --help`\n");
+    assert_failed(RUN("types", "x"), 2, "penstock: unknown argument \"x\"; see `penstock types --help`\n");
+    assert_failed(RUN("check", "a\x1b[31m"), 2,
+                  "penstock: request \"a\\x1b[31m\" has no known scheme; write https://, http://, tcp://HOST:PORT, "
+                  "udp://HOST:PORT, icmp://ADDR or dns://NAME\n");
+    assert_int_equal(RUN("run", "--bogus", "--", "true").status, 125);
+}
+
+static void test_check_text(void **state) {
+    (void)state;
+    struct output output = RUN("check", "--allow", "api.github.com", "https://api.github.com/zen");
+    assert_int_equal(output.status, 0);
+    assert_string_equal(output.out,
+                        "allow allowed_name\nrule: allow https api.github.com:443\nsource: --allow api.github.com\n"
+                        "name: api.github.com\naddress not judged\nport: 443\n");
+    output = RUN("check", "--allow", "a.org", "--resolved", "10.0.0.1", "--resolved=93.184.216.34", "https://a.org/");
+    assert_int_equal(output.status, 1);
+    assert_non_null(strstr(output.out, "deny private_address\n"));
+    assert_non_null(strstr(output.out, "\naddress: 10.0.0.1\n"));
+    assert_null(strstr(output.out, "address not judged"));
+    output = RUN("check", "--allow", "a.org", "--allow-cidr", "203.0.113.0/24");
+    assert_int_equal(output.status, 0);
+    assert_non_null(strstr(output.out, "valid for type process\n"));
+    assert_non_null(strstr(output.out, "(--allow a.org)"));
+    assert_non_null(strstr(output.out, "(--allow-cidr 203.0.113.0/24)"));
+    assert_non_null(strstr(output.out, "base deny"));
+}
+
+static void assert_json(struct output output, const char *key, const char *value) {
+    json_t *object = json_loads(output.out, 0, NULL);
+    assert_non_null(object);
+    json_t *member = json_object_get(object, key);
+    assert_non_null(member);
+    if (value)
+        assert_string_equal(json_string_value(member), value);
+    else
+        assert_true(json_is_null(member));
+    json_decref(object);
+}
+
+static void test_check_json(void **state) {
+    (void)state;
+    struct output output =
+        RUN("check", "--allow", "a.org:8443", "--json", "--resolved", "93.184.216.34", "https://a.org:8443/");
+    assert_string_equal(
+        output.out, "{\"verdict\":\"allow\",\"reason\":\"allowed_name\",\"rule\":\"allow https a.org:8443\",\"source\":"
+                    "\"--allow a.org:8443\",\"name\":\"a.org\",\"address\":\"93.184.216.34\",\"port\":8443}\n");
+    output = RUN("check", "--network", "all", "--json", "tcp://8.8.8.8:53");
+    assert_json(output, "name", NULL);
+    assert_json(output, "address", "8.8.8.8");
+    assert_json(output, "reason", "allowed_base");
+    output = RUN("check", "--json", "dns://a.org");
+    assert_int_equal(output.status, 1);
+    assert_json(output, "port", NULL);
+    assert_json(output, "reason", "dns_name_denied");
+}
+
+static void test_check_invalid(void **state) {
+    (void)state;
+    assert_failed(RUN("check", "--allow", "https://a.org"), 2,
+                  "penstock: --allow: \"https://a.org\" has a scheme; write \"a.org\"\n");
+    assert_failed(RUN("check", "--type", "mistral", "--allow", "a.org"), 2,
+                  "penstock: MistralSandbox does not support Network.allow(); pass network=Network.none() or "
+                  "network=Network.all()\n");
+    assert_int_equal(RUN("check", "--resolved", "x", "https://a.org").status, 2);
+    assert_int_equal(RUN("check", "--resolved", "1.2.3.4").status, 2);
+    assert_int_equal(RUN("check", "--resolved", "1.2.3.4", "https://1.2.3.4").status, 2);
+    assert_int_equal(RUN("check", "--resolved").status, 2);
+    assert_int_equal(RUN("check", "https://a.org", "https://b.org").status, 2);
+    assert_int_equal(RUN("check", "--cases", "/nonexistent").status, 2);
+    assert_int_equal(RUN("check", "--cases", "/dev/null", "--json").status, 2);
+    struct output output = RUN("check", "--cases", "/dev/null");
+    assert_string_equal(output.out, "0 passed, 0 failed\n");
+    assert_int_equal(output.status, 0);
+}
+
+static void test_types(void **state) {
+    (void)state;
+    struct output output = RUN("types", "--json");
+    json_t *rows = json_loads(output.out, 0, NULL);
+    assert_int_equal(json_array_size(rows), 8);
+    const char *type, *name;
+    json_t *network, *credentials;
+    int cidr;
+    assert_int_equal(json_unpack(json_array_get(rows, 2), "{s:s,s:s,s:o,s:b,s:o}", "type", &type, "name", &name,
+                                 "network", &network, "cidr", &cidr, "credentials", &credentials),
+                     0);
+    assert_string_equal(type, "mistral");
+    assert_string_equal(name, "MistralSandbox");
+    assert_true(cidr);
+    assert_int_equal(json_array_size(network), 2);
+    assert_string_equal(json_string_value(json_array_get(network, 1)), "all");
+    assert_int_equal(json_array_size(credentials), 3);
+    json_decref(rows);
+    output = RUN("types");
+    assert_int_equal(output.status, 0);
+    assert_non_null(strstr(output.out, "DangerousLocalSandbox"));
+    assert_non_null(strstr(output.out, "not built yet"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_help),       cmocka_unit_test(test_unknown),       cmocka_unit_test(test_check_text),
+        cmocka_unit_test(test_check_json), cmocka_unit_test(test_check_invalid), cmocka_unit_test(test_types),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
