@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a sandbox can make the gate hold: kernel memory, descriptors, CPU."""
+import json
+import os
+import subprocess
+import time
+
+import pytest
+
+import zone
+from conftest import RUN_TIMEOUT, find_process
+
+CIDR = {"allow": [{"cidr": "203.0.113.0/24"}, {"host": "both.example"}], "limits": {"connections": 256}}
+CONNECTIONS = 250
+KERNEL_MEMORY = 128 << 20
+CPU_SECONDS = 0.15   # of the gate, during OBSERVED seconds in which nothing happens
+OBSERVED = 1.5
+
+
+class Held:
+    """A sandbox that does one operation of probe.py and then waits until the block is left."""
+    counter = 0
+
+    def __init__(self, box, *operation):
+        Held.counter += 1
+        self.until = box.path(f"until-{Held.counter}")
+        command = ["/usr/bin/python3", "-B", "probe.py", json.dumps([[*operation, self.until]])]
+        self.process = box.popen(box.arguments(CIDR, command), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def __enter__(self):
+        deadline = time.monotonic() + 20
+        while not os.path.exists(self.until + ".here"):
+            assert self.process.poll() is None and time.monotonic() < deadline, self.process.communicate()
+            time.sleep(0.02)
+        return self
+
+    def __exit__(self, *unused):
+        with open(self.until, "w", encoding="utf-8"):
+            pass
+        out, err = self.process.communicate(timeout=RUN_TIMEOUT)
+        self.answer = json.loads(out)[0]["result"] if out else err
+
+
+def tcp_memory():
+    """Bytes that the kernel holds for TCP sockets, of all namespaces."""
+    with open("/proc/net/sockstat", encoding="utf-8") as file:
+        words = next(line for line in file if line.startswith("TCP:")).split()
+    return int(words[words.index("mem") + 1]) * os.sysconf("SC_PAGESIZE")
+
+
+def descriptors():
+    return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in find_process("@gate"))
+
+
+def cpu_seconds():
+    ticks = 0
+    for pid in find_process("@gate"):
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            fields = file.read().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.parametrize("port,write", [(zone.PORT_FLOOD, 0), (zone.PORT_IDLE, 4000000)], ids=["unread", "unsent"])
+def test_kernel_memory_of_connections_that_nobody_reads(box, port, write):
+    before = tcp_memory()
+    with Held(box, "hold", "203.0.113.1", port, CONNECTIONS, write) as held:
+        time.sleep(2)
+        grown = tcp_memory() - before
+    assert held.answer == ["connected"] * CONNECTIONS, held.answer
+    assert grown < KERNEL_MEMORY, f"{grown >> 20} MiB"
+
+
+def test_idle_connections_hold_two_descriptors(box):
+    with Held(box, "hold", "203.0.113.1", zone.PORT_IDLE, 1, 0):
+        one = descriptors()
+    with Held(box, "hold", "203.0.113.1", zone.PORT_IDLE, 101, 0):
+        many = descriptors()
+    assert many - one <= 2 * 100, (one, many)
+
+
+HELLO = "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+QUIET = {
+    "part of a ClientHello": ["stay", "both.example", 443, HELLO, ""],
+    "part of a ClientHello, literal": ["stay", "198.51.100.20", 443, HELLO, ""],
+    "unread urgent byte": ["stay", "203.0.113.1", zone.PORT_IDLE, "a", "!"],
+    "urgent bytes of the server": ["stay", "203.0.113.1", zone.PORT_URGENT, "a", ""],
+    "full pipes": ["hold", "203.0.113.1", zone.PORT_FLOOD, 20, 0],
+    "unsent": ["hold", "203.0.113.1", zone.PORT_IDLE, 20, 4000000],
+}
+
+
+@pytest.mark.parametrize("kind", QUIET)
+def test_the_gate_does_not_spin(box, kind):
+    with Held(box, *QUIET[kind]):
+        time.sleep(0.5)
+        before = cpu_seconds()
+        time.sleep(OBSERVED)
+        used = cpu_seconds() - before
+    assert used < CPU_SECONDS, f"{used:.2f} s of CPU in {OBSERVED} s"

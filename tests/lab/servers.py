@@ -1,0 +1,238 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Servers of the test internet that no ordinary server program is: raw TCP and UDP protocols, WebSocket, smart Git over
+HTTP (behind nginx), and the services of the host itself.
+
+usage: servers.py internet|host DIR"""
+import base64
+import hashlib
+import http.server
+import os
+import socket
+import socketserver
+import ssl
+import struct
+import subprocess
+import sys
+import threading
+
+import zone
+
+BANNER = b"220 lab.example ready\r\n"
+DEADLINE = 60  # seconds: no peer keeps a thread for longer
+CHUNK = 65536
+SMALL = 8192
+
+
+class Server(socketserver.ThreadingTCPServer):
+    """Both families on one wildcard socket, as every server of the lab."""
+    address_family = socket.AF_INET6
+    allow_reuse_address = True
+    daemon_threads = True
+    request_queue_size = 256
+
+    def server_bind(self):
+        self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
+
+    def handle_error(self, request, client_address):
+        """A peer that went away is no news."""
+
+
+def tcp(port, function, address="::"):
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self):
+            self.request.settimeout(DEADLINE)
+            function(self.request)
+    threading.Thread(target=Server((address, port), Handler).serve_forever, daemon=True).start()
+
+
+def echo(peer):
+    """Returns every byte; closes its direction when the peer has closed its own."""
+    while data := peer.recv(CHUNK):
+        peer.sendall(data)
+    peer.shutdown(socket.SHUT_WR)
+
+
+def discard(peer):
+    """Reads up to the half-close, then says how much it was and its SHA-256."""
+    count, digest = 0, hashlib.sha256()
+    while data := peer.recv(CHUNK):
+        count += len(data)
+        digest.update(data)
+    peer.sendall(f"{count} {digest.hexdigest()}\n".encode())
+
+
+def chargen(peer):
+    """The first line is a number: sends that many bytes of value 'x', then closes."""
+    left = int(peer.makefile("rb").readline(32) or 0)
+    while left > 0:
+        size = min(left, CHUNK)
+        peer.sendall(b"x" * size)
+        left -= size
+
+
+def banner(peer):
+    """Speaks first, then echoes."""
+    peer.sendall(BANNER)
+    echo(peer)
+
+
+def urgent(peer):
+    """Sends urgent data in the middle of its greeting; then echoes, urgent bytes of the peer in line."""
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
+    peer.sendall(b"before ")
+    peer.send(b"U", socket.MSG_OOB)
+    peer.sendall(b" after\n")
+    echo(peer)
+
+
+def idle(peer):
+    """Neither reads nor writes until the deadline, and holds little meanwhile."""
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL)
+    threading.Event().wait(DEADLINE)
+
+
+def flood(peer):
+    """Sends without end; holds little when nobody reads."""
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL)
+    while True:
+        peer.sendall(b"x" * SMALL)
+
+
+def udp_echo(port):
+    sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
+    sock.bind(("::", port))
+
+    def serve():
+        while True:
+            data, control, _, peer = sock.recvmsg(CHUNK, 256)
+            # Answers from the address that was asked (in6_pktinfo without the interface).
+            asked = [(level, kind, value[:16] + bytes(4)) for level, kind, value in control if kind == socket.IPV6_PKTINFO]
+            sock.sendmsg([data], asked, 0, peer)
+    threading.Thread(target=serve, daemon=True).start()
+
+
+def websocket(peer):
+    """RFC 6455 echo of unfragmented frames; no extensions."""
+    stream = peer.makefile("rwb")
+    headers = {}
+    while (line := stream.readline(8192).strip()):
+        name, _, value = line.partition(b":")
+        headers[name.strip().lower()] = value.strip()
+    key = headers.get(b"sec-websocket-key", b"") + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+    accept = base64.b64encode(hashlib.sha1(key).digest())
+    stream.write(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                 b"Sec-WebSocket-Accept: " + accept + b"\r\n\r\n")
+    stream.flush()
+    while len(head := stream.read(2)) == 2:
+        size = head[1] & 127
+        if size >= 126:
+            size = int.from_bytes(stream.read(2 if size == 126 else 8), "big")
+        mask = stream.read(4)
+        data = bytes(byte ^ mask[i % 4] for i, byte in enumerate(stream.read(size)))
+        short = bytes([len(data)]) if len(data) < 126 else b"\x7e" + struct.pack(">H", len(data))
+        stream.write(head[:1] + short + data)
+        stream.flush()
+        if head[0] & 15 == 8:
+            return
+
+
+def git_handler(root):
+    """Smart HTTP by git's own CGI program."""
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.0"
+
+        def do_GET(self):
+            path, _, query = self.path.partition("?")
+            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            cgi = subprocess.run(["git", "http-backend"], input=body, stdout=subprocess.PIPE, timeout=DEADLINE, check=True,
+                                 env={**os.environ, "GIT_PROJECT_ROOT": root, "GIT_HTTP_EXPORT_ALL": "1",
+                                      "PATH_INFO": path, "QUERY_STRING": query, "REQUEST_METHOD": self.command,
+                                      "CONTENT_TYPE": self.headers.get("content-type", ""),
+                                      "CONTENT_LENGTH": str(len(body)),
+                                      "HTTP_CONTENT_ENCODING": self.headers.get("content-encoding", ""),
+                                      "GIT_PROTOCOL": self.headers.get("git-protocol", "")}).stdout
+            head, _, rest = cgi.partition(b"\r\n\r\n")
+            status = [line for line in head.split(b"\r\n") if line.lower().startswith(b"status:")]
+            self.wfile.write(b"HTTP/1.0 " + (status[0].partition(b":")[2].strip() if status else b"200 OK") + b"\r\n" +
+                             head + b"\r\n\r\n" + rest)
+        do_POST = do_GET
+
+        def log_message(self, *args):
+            pass
+    return Handler
+
+
+def headers_handler():
+    """Answers with the request as it arrived, so that a test sees what a relay made of it."""
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            text = (self.requestline + "\r\n" + str(self.headers)).encode()
+            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            self.send_response(200)
+            self.send_header("content-length", str(len(text) + len(body)))
+            self.end_headers()
+            self.wfile.write(text + body)
+        do_POST = do_PUT = do_GET
+
+        def log_message(self, *args):
+            pass
+    return Handler
+
+
+def http_backend(port, handler):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+
+def internet(folder):
+    for port, function in ((zone.PORT_ECHO, echo), (zone.PORT_DISCARD, discard), (zone.PORT_CHARGEN, chargen),
+                           (zone.PORT_BANNER, banner), (zone.PORT_DB, banner), (zone.PORT_URGENT, urgent),
+                           (zone.PORT_IDLE, idle), (zone.PORT_FLOOD, flood)):
+        tcp(port, function)
+    udp_echo(zone.PORT_ECHO)
+    tcp(9001, websocket, "::1")
+    http_backend(9002, git_handler(os.path.join(folder, "git")))
+    http_backend(9003, headers_handler())
+
+
+def host(folder):
+    """The host's own services: TLS on both loopback addresses, and a plain one on all addresses."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(os.path.join(folder, "tls", "server.pem"), os.path.join(folder, "tls", "server.key"))
+
+    def https(peer):
+        with context.wrap_socket(peer, server_side=True) as stream:
+            stream.recv(CHUNK)
+            stream.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 19\r\nconnection: close\r\n\r\nhost loopback here\n")
+
+    def plain(peer):
+        peer.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 13\r\nconnection: close\r\n\r\nhost service\n")
+    tcp(zone.PORT_HOST_TLS, https, "::1")
+    threading.Thread(target=Server4(zone.PORT_HOST_TLS, https).serve_forever, daemon=True).start()
+    tcp(zone.PORT_HOST_PLAIN, plain)
+
+
+class Server4(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+
+    def __init__(self, port, function):
+        class Handler(socketserver.BaseRequestHandler):
+            def handle(self):
+                self.request.settimeout(DEADLINE)
+                function(self.request)
+        super().__init__(("127.0.0.1", port), Handler)
+
+    def handle_error(self, request, client_address):
+        """As Server."""
+
+
+if __name__ == "__main__":
+    {"internet": internet, "host": host}[sys.argv[1]](sys.argv[2])
+    print("ready", flush=True)
+    threading.Event().wait()
