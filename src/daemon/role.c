@@ -9,6 +9,7 @@
 #include <grp.h>
 #include <poll.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -94,7 +95,7 @@ int role_start(struct role *role, enum role_kind kind, uid_t uid, gid_t gid, str
     return 0;
 }
 
-static uint8_t role_buffer[CHANNEL_BUFFER_SIZE];
+static _Alignas(max_align_t) uint8_t role_buffer[CHANNEL_BUFFER_SIZE];
 
 int role_expect(struct role *role, enum ipc_type type, struct channel_message *ret_message, struct error *err) {
     int rc = channel_wait(role->channel, ROLE_START_MS, role_buffer, sizeof(role_buffer), ret_message);

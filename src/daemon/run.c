@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -154,7 +155,7 @@ static int run_start_roles(struct run *run, struct error *err) {
 
 // ---- while it runs ----
 
-static uint8_t run_buffer[CHANNEL_BUFFER_SIZE];
+static _Alignas(max_align_t) uint8_t run_buffer[CHANNEL_BUFFER_SIZE];
 
 static void run_watch(struct run *run);
 

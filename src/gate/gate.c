@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -20,7 +21,7 @@
 #define GATE_START_MS 10000
 #define GATE_FLUSH_MS 500
 
-static uint8_t gate_buffer[CHANNEL_BUFFER_SIZE];
+static _Alignas(max_align_t) uint8_t gate_buffer[CHANNEL_BUFFER_SIZE];
 
 void gate_pause(struct gate *gate, bool paused) {
     for (int i = 0; i < IPC_SOCKET_COUNT; i++) {

@@ -259,14 +259,22 @@ def test_refused_system_calls(box, name):
 
 # ---- root inside ----
 
+def pid_of(command_line):
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        found = [int(pid) for pid, line in leftovers()["processes"].items() if line == command_line]
+        if found:
+            return found[0]
+        time.sleep(0.02)
+    pytest.fail(f"no process {command_line}")
+
+
 def in_sandbox(box, policy, action):
     """Starts a sandbox that waits; calls action with the pid of a process in it; returns what the action gave."""
     process = start(box, policy, "sh", "-c", "echo ready; exec sleep 987", stdin=subprocess.PIPE)
     assert process.stdout.readline() == b"ready\n", finish(process)
     try:
-        pids = [int(pid) for pid, line in leftovers()["processes"].items() if line == b"sleep\0" + b"987\0"]
-        assert len(pids) == 1, pids
-        return action(pids[0])
+        return action(pid_of(b"sleep\x00987\x00"))
     finally:
         process.terminate()
         finish(process)
