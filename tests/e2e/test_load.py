@@ -48,8 +48,13 @@ def tcp_memory():
     return int(words[words.index("mem") + 1]) * os.sysconf("SC_PAGESIZE")
 
 
-def descriptors():
-    return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in find_process("@gate"))
+def descriptors(lab):
+    """Those of the gate. A gate cannot be looked into by an ordinary user (it is not dumpable): then, those of all
+    processes of the machine."""
+    if lab.starter == "root":
+        return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in find_process("@gate"))
+    with open("/proc/sys/fs/file-nr", encoding="utf-8") as file:
+        return int(file.read().split()[0])
 
 
 def cpu_seconds():
@@ -73,10 +78,11 @@ def test_kernel_memory_of_connections_that_nobody_reads(box, port, write):
 
 def test_idle_connections_hold_two_descriptors(box):
     with Held(box, "hold", "203.0.113.1", zone.PORT_IDLE, 1, 0):
-        one = descriptors()
+        one = descriptors(box.lab)
     with Held(box, "hold", "203.0.113.1", zone.PORT_IDLE, 101, 0):
-        many = descriptors()
-    assert many - one <= 2 * 100, (one, many)
+        many = descriptors(box.lab)
+    # Of the whole machine: client and server have one each; and some room for whatever else goes on (pipes would be 200).
+    assert many - one <= (2 * 100 if box.lab.starter == "root" else 4 * 100 + 120), (one, many)
 
 
 HELLO = "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
