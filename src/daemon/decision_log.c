@@ -127,7 +127,7 @@ void decision_log_summary(const struct decision_log *log) {
         char address[ADDR_TEXT_SIZE], port[16] = "";
         const char *where = denial->name[0] ? denial->name : addr_format(&denial->address, address);
         bool brackets = !denial->name[0] && denial->address.family == ADDR_IPV6 && denial->port;
-        if (denial->port) snprintf(port, sizeof(port), ":%u", denial->port);
+        if (denial->port && denial->protocol != POLICY_DNS) snprintf(port, sizeof(port), ":%u", denial->port);
         fprintf(stderr, "penstock: denied %s %s%s%s%s (%s) %llu time%s%s%s\n", policy_protocol_name(denial->protocol),
                 brackets ? "[" : "", where, brackets ? "]" : "", port, policy_reason_name(denial->reason),
                 (unsigned long long)denial->count, denial->count == 1 ? "" : "s", denial->hint[0] ? "; to allow: " : "",

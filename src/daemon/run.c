@@ -37,6 +37,7 @@
 #define RUN_RESTARTS_MAX 5    // of gate and resolver within RUN_RESTART_WINDOW_US; then the sandbox stays without network
 #define RUN_RESTART_WINDOW_US 10000000
 #define RUN_STOP_MS 2000
+#define RUN_PROBE_MS 3000     // for the first sign of life of a DNS server
 #define RUN_ROLE_USERS (1 << 24) // behind the numbers that sandboxes of root get
 #define RUN_ERROR 125
 
@@ -159,6 +160,24 @@ static _Alignas(max_align_t) uint8_t run_buffer[CHANNEL_BUFFER_SIZE];
 
 static void run_watch(struct run *run);
 
+static int run_restart_resolver(struct run *run, struct error *err) {
+    struct role *resolver = &run->roles[ROLE_RESOLVER];
+    struct channel_message message;
+    AUTO_CLOSE int channel = -1;
+    role_stop(resolver, 0);
+    int rc = run_start_role(run, ROLE_RESOLVER, err);
+    if (rc == 0) rc = role_send(resolver, IPC_RESOLVER_START, &run->servers, sizeof(run->servers), NULL, 0, err);
+    if (rc == 0) rc = role_expect(resolver, IPC_RESOLVER_READY, &message, err);
+    if (rc == 0) rc = run_join(run, ROLE_RESOLVER, IPC_RESOLVER_GATE, &channel, err);
+    return rc < 0 ? rc : role_send(&run->roles[ROLE_GATE], IPC_GATE_RESOLVER, NULL, 0, &channel, 1, err);
+}
+
+static int run_restart_gate(struct run *run, struct error *err) {
+    role_stop(&run->roles[ROLE_GATE], 0);
+    int rc = run_start_role(run, ROLE_GATE, err);
+    return rc < 0 ? rc : run_start_gate(run, err);
+}
+
 static void run_restart(struct run *run, enum role_kind dead) {
     struct error err = {0};
     uint64_t now = clock_us();
@@ -166,26 +185,18 @@ static void run_restart(struct run *run, enum role_kind dead) {
         run->restart_window_us = now;
         run->restarts = 0;
     }
-    role_stop(&run->roles[ROLE_GATE], 0);
-    if (dead == ROLE_RESOLVER) role_stop(&run->roles[ROLE_RESOLVER], 0);
+    int rc = -EIO;
     if (dead == ROLE_KEEPER || ++run->restarts > RUN_RESTARTS_MAX) {
-        fprintf(stderr, "penstock: the %s process of the sandbox died; the sandbox has no network from here\n", role_name(dead));
-        return;
+        error_set(&err, rc, "the %s process of the sandbox died", role_name(dead));
+    } else {
+        fprintf(stderr, "penstock: the %s process of the sandbox died; starting it again\n", role_name(dead));
+        rc = dead == ROLE_RESOLVER ? run_restart_resolver(run, &err) : run_restart_gate(run, &err);
     }
-    fprintf(stderr, "penstock: the %s process of the sandbox died; starting it again\n", role_name(dead));
-    int rc = 0;
-    struct channel_message message;
-    if (dead == ROLE_RESOLVER) {
-        rc = run_start_role(run, ROLE_RESOLVER, &err);
-        if (rc == 0) rc = role_send(&run->roles[ROLE_RESOLVER], IPC_RESOLVER_START, &run->servers, sizeof(run->servers), NULL, 0, &err);
-        if (rc == 0) rc = role_expect(&run->roles[ROLE_RESOLVER], IPC_RESOLVER_READY, &message, &err);
-    }
-    if (rc == 0) rc = run_start_role(run, ROLE_GATE, &err);
-    if (rc == 0) rc = run_start_gate(run, &err);
-    if (rc < 0) {
-        role_stop(&run->roles[ROLE_GATE], 0);
-        fprintf(stderr, "penstock: %s; the sandbox has no network from here\n", err.text);
-    }
+    if (rc == 0) return;
+    fprintf(stderr, "penstock: %s; the sandbox has no network from here\n", err.text);
+    role_stop(&run->roles[ROLE_GATE], 0);
+    // Without its keeper nothing would answer the sandbox's connections: they would hang.
+    if (dead == ROLE_KEEPER) keeper_refuse(run->user_namespace, run->net_namespace);
 }
 
 static void run_decision(struct run *run, const struct ipc_decision *record) {
@@ -438,7 +449,14 @@ int daemon_run(const struct daemon_run *options) {
     int prepared = 0;
     if (rc == 0) rc = run_prepare(&run, &err);
     if (rc == 0) rc = prepared = sandbox_process_check(&run.spec, &err);
+    struct nameserver_probe probe = {0};
+    bool probed = rc == 0 && policy_facts(run.policy).has_names;
+    if (probed) nameserver_probe_start(&run.servers, &probe); // answers while the roles start
     if (rc == 0) rc = run_start_roles(&run, &err);
+    if (probed) {
+        int alive = nameserver_probe_finish(&probe, RUN_PROBE_MS, rc == 0 ? &err : NULL);
+        if (rc == 0) rc = alive;
+    }
     if (rc == 0) run_say_loopback(&run);
     if (rc == 0) rc = run_command(&run, &err);
     run_finish(&run);

@@ -22,6 +22,8 @@ int resolver_main(int channel);
 
 struct dns_client;
 struct dns_client *dns_client_new(struct event_base *base, int channel); // takes the channel
+// Another resolver in place of one that is gone; takes the channel. Lookups under way fail with -EPIPE. 0 or -ENOMEM.
+int dns_client_replace(struct dns_client *client, int channel);
 void dns_client_free(struct dns_client *client);
 
 struct dns_lookup;

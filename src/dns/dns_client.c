@@ -134,21 +134,30 @@ static void client_readable(evutil_socket_t fd, short what, void *data) {
     }
 }
 
+int dns_client_replace(struct dns_client *client, int channel) {
+    client_lost(client);
+    struct event *readable = event_new(client->base, channel, EV_READ | EV_PERSIST, client_readable, client);
+    struct event *writable = event_new(client->base, channel, EV_WRITE, client_writable, client);
+    if (!readable || !writable || event_add(readable, NULL) < 0) {
+        if (readable) event_free(readable);
+        if (writable) event_free(writable);
+        return -ENOMEM;
+    }
+    client->readable = readable;
+    client->writable = writable;
+    client->channel = channel;
+    return 0;
+}
+
 struct dns_client *dns_client_new(struct event_base *base, int channel) {
     struct dns_client *client = NEW(struct dns_client);
     if (!client) return NULL;
     client->base = base;
+    client->channel = -1;
     list_init(&client->unsent);
-    client->readable = event_new(base, channel, EV_READ | EV_PERSIST, client_readable, client);
-    client->writable = event_new(base, channel, EV_WRITE, client_writable, client);
-    if (!client->readable || !client->writable || event_add(client->readable, NULL) < 0) {
-        if (client->readable) event_free(client->readable);
-        if (client->writable) event_free(client->writable);
-        free(client);
-        return NULL;
-    }
-    client->channel = channel;
-    return client;
+    if (dns_client_replace(client, channel) == 0) return client;
+    free(client);
+    return NULL;
 }
 
 void dns_client_free(struct dns_client *client) {

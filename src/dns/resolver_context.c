@@ -54,7 +54,7 @@ static const struct context_option options[] = {
     // A dead server among two costs its first timeout once; one that comes back is found within a minute.
     {"fast-server-permil:", "900"},
     {"fast-server-num:", "1"},
-    {"infra-cache-max-rtt:", "2000"},
+    {"infra-cache-max-rtt:", "3500"}, // a server that takes longer for an answer is never heard
     {"infra-keep-probing:", "yes"},
     {"infra-host-ttl:", "60"},
     {"infra-cache-numhosts:", "256"},

@@ -84,6 +84,7 @@ static void gate_main_readable(evutil_socket_t fd, short what, void *data) {
     int rc;
     while ((rc = channel_receive(fd, gate_buffer, sizeof(gate_buffer), &message)) == 1) {
         if (message.type == IPC_GATE_POLICY) gate_update(gate, message.fds[0], message.body);
+        if (message.type == IPC_GATE_RESOLVER && dns_client_replace(gate->dns, message.fds[0]) == 0) message.fds[0] = -1;
         channel_message_close(&message);
     }
     if (rc != -EAGAIN) {

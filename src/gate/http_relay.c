@@ -106,10 +106,9 @@ static void http_relay_finish(struct http_relay *http) {
     refusal_linger(flow, "", 0);
 }
 
-static void http_relay_refuse(struct http_relay *http, struct policy_decision decision) {
-    struct policy_request request = http_relay_request(http);
-    flow_judged(http->flow, &request, &decision);
-    char *text = http->response_headed ? NULL : refusal_http_text(http->flow->gate, &request, &decision);
+static void http_relay_answer(struct http_relay *http, const struct policy_request *request,
+                              const struct policy_decision *decision) {
+    char *text = http->response_headed ? NULL : refusal_http_text(http->flow->gate, request, decision);
     if (!text) {
         flow_end(http->flow, true);
         return;
@@ -117,6 +116,19 @@ static void http_relay_refuse(struct http_relay *http, struct policy_decision de
     evbuffer_add(bufferevent_get_output(http->client), text, strlen(text));
     free(text);
     http_relay_finish(http);
+}
+
+static void http_relay_refuse(struct http_relay *http, struct policy_decision decision) {
+    struct policy_request request = http_relay_request(http);
+    flow_judged(http->flow, &request, &decision);
+    http_relay_answer(http, &request, &decision);
+}
+
+// The policy allows it, but the server is not there or does not speak HTTP.
+static void http_relay_unreachable(struct http_relay *http) {
+    struct policy_request request = http_relay_request(http);
+    struct policy_decision decision = flow_unreachable(http->flow, &request);
+    http_relay_answer(http, &request, &decision);
 }
 
 static void http_relay_refuse_reason(struct http_relay *http, enum policy_reason reason) {
@@ -214,7 +226,7 @@ static int http_relay_response_head(struct http_relay *http) {
         if (result == WIRE_MORE) return 0;
         bool unasked = result == WIRE_OK && head.status == 101 && !http->upgrade;
         if (result == WIRE_BAD || unasked) {
-            http_relay_refuse_reason(http, POLICY_UPSTREAM_FAILED);
+            http_relay_unreachable(http);
             return -1;
         }
         http->bytes[RELAY_UPSTREAM] += head.len;
@@ -243,7 +255,7 @@ static void http_relay_response(struct http_relay *http) {
             if (!http->server_eof) return;
             // A kept connection that the server closed just now: the client retries as it would without us.
             if (http->reused) flow_end(http->flow, true);
-            else http_relay_refuse_reason(http, POLICY_UPSTREAM_FAILED);
+            else http_relay_unreachable(http);
             return;
         }
     }
@@ -261,8 +273,28 @@ static void http_relay_response(struct http_relay *http) {
 
 // ---- events of both connections ----
 
+// libevent reads 4 KiB at a time; what else is there already comes in one call more. False: the connection failed (an
+// error is told only once, so it cannot be left to libevent).
+static bool http_relay_fill(struct bufferevent *side) {
+    struct evbuffer *input = bufferevent_get_input(side);
+    struct evbuffer_iovec vector;
+    if (!(bufferevent_get_enabled(side) & EV_READ) || evbuffer_get_length(input) >= HTTP1_HEAD_MAX) return true;
+    evbuffer_unfreeze(input, 0);
+    int count = evbuffer_reserve_space(input, HTTP1_HEAD_MAX, &vector, 1);
+    ssize_t got = count == 1 ? recv(bufferevent_getfd(side), vector.iov_base, vector.iov_len, 0) : 0;
+    bool failed = got < 0 && errno != EAGAIN && errno != EINTR;
+    vector.iov_len = got > 0 ? (size_t)got : 0;
+    if (got > 0) evbuffer_commit_space(input, &vector, 1);
+    evbuffer_freeze(input, 0);
+    return !failed;
+}
+
 static void http_relay_read(struct bufferevent *side, void *data) {
     struct http_relay *http = data;
+    if (!http_relay_fill(side)) {
+        flow_end(http->flow, true);
+        return;
+    }
     if (side == http->server) http_relay_response(http);
     else if (http->state == HTTP_RELAY_HEAD) http_relay_next(http);
     else if (http->state == HTTP_RELAY_EXCHANGE) http_relay_request_body(http, bufferevent_get_output(http->server));
@@ -303,6 +335,8 @@ static struct bufferevent *http_relay_side(struct http_relay *http, int fd) {
     bufferevent_setcb(side, http_relay_read, http_relay_written, http_relay_event, http);
     bufferevent_set_timeouts(side, &idle, &idle);
     bufferevent_setwatermark(side, EV_READ, 0, HTTP1_HEAD_MAX);
+    bufferevent_set_max_single_read(side, HTTP1_HEAD_MAX);
+    bufferevent_set_max_single_write(side, HTTP_WATERMARK);
     bufferevent_enable(side, EV_WRITE);
     return side;
 }
@@ -331,8 +365,8 @@ static void http_relay_connected(int fd, const struct addr *peer, const struct p
     struct http_relay *http = data;
     http->connector = NULL;
     if (fd < 0) {
-        struct policy_decision failed = {.verdict = POLICY_DENY, .reason = POLICY_UPSTREAM_FAILED, .rule = POLICY_RULE_NONE};
-        http_relay_refuse(http, denied ? *denied : failed);
+        if (denied) http_relay_refuse(http, *denied);
+        else http_relay_unreachable(http);
         return;
     }
     http->flow->peer = *peer;

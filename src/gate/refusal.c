@@ -89,7 +89,8 @@ static void refusal_json(struct gate *gate, const struct policy_request *request
     const struct addr *literal = request->claimed_address ? request->claimed_address : request->address;
     if (!host && literal) host = addr_format(literal, address);
     policy_hint(gate->policy, request, decision, hint);
-    json_t *json = json_pack("{s:s, s:s, s:s?, s:i, s:s?, s:s}", "error", "egress_denied", "reason",
+    json_t *json = json_pack("{s:s, s:s, s:s?, s:i, s:s?, s:s}", "error",
+                             decision->reason == POLICY_UPSTREAM_FAILED ? "upstream_failed" : "egress_denied", "reason",
                              policy_reason_name(decision->reason), "host", host, "port", (int)request->port, "rule",
                              decision->rule == POLICY_RULE_NONE ? NULL
                                                                 : policy_rule_info(gate->policy, decision->rule).text,

@@ -23,9 +23,8 @@ static void sniff_stop(struct flow *flow) {
     if (opening->back) event_free(TAKE_POINTER(opening->back));
 }
 
-static void sniff_refuse(struct flow *flow, const struct policy_request *request,
+static void sniff_answer(struct flow *flow, const struct policy_request *request,
                          const struct policy_decision *decision, enum tls_alert alert) {
-    flow_judged(flow, request, decision);
     switch ((enum policy_app)flow->app) {
     case POLICY_APP_TLS:
         refusal_tls(flow, alert);
@@ -38,6 +37,12 @@ static void sniff_refuse(struct flow *flow, const struct policy_request *request
         refusal_reset(flow);
         break;
     }
+}
+
+static void sniff_refuse(struct flow *flow, const struct policy_request *request,
+                         const struct policy_decision *decision, enum tls_alert alert) {
+    flow_judged(flow, request, decision);
+    sniff_answer(flow, request, decision, alert);
 }
 
 static struct policy_decision sniff_reason(enum policy_reason reason) {
@@ -53,9 +58,12 @@ static void sniff_connected(int fd, const struct addr *peer, const struct policy
     if (peer) flow->peer = *peer;
     struct policy_request request = flow_request(flow);
     if (peer && (flow->name || flow->dialled)) request.address = peer;
-    struct policy_decision decision = sniff_reason(POLICY_UPSTREAM_FAILED);
-    if (denied) decision = *denied;
-    if (fd >= 0) decision = policy_decide(flow->gate->policy, &request);
+    if (fd < 0 && !denied) {
+        struct policy_decision failed = flow_unreachable(flow, &request);
+        sniff_answer(flow, &request, &failed, TLS_ALERT_ACCESS_DENIED);
+        return;
+    }
+    struct policy_decision decision = denied ? *denied : policy_decide(flow->gate->policy, &request);
     if (decision.verdict != POLICY_ALLOW) {
         sniff_refuse(flow, &request, &decision, TLS_ALERT_ACCESS_DENIED);
         return;

@@ -124,6 +124,8 @@ void flow_deadline(struct flow *flow, unsigned milliseconds); // one timer a flo
 void flow_stop_timer(struct flow *flow);
 struct policy_request flow_request(const struct flow *flow); // what is known about it so far
 void flow_judged(struct flow *flow, const struct policy_request *request, const struct policy_decision *decision); // logs
+// Logs that an allowed destination could not be reached: the verdict stays what the policy says, the reason is ours.
+struct policy_decision flow_unreachable(struct flow *flow, const struct policy_request *request);
 void flow_relay(struct flow *flow, const uint8_t *back, size_t back_len);
 void flow_free_opening(struct flow *flow);
 const char *flow_admitted_name(const struct flow *flow);

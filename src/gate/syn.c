@@ -4,6 +4,7 @@
 // So connect() in the sandbox succeeds exactly when the destination was reached. Only where bytes have to be read before
 // anything can be decided (a literal address under a policy of names) is the SYN let through at once.
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -13,7 +14,7 @@
 
 #define SYN_BATCH 64 // packets or accepts a turn, so that flows get theirs
 
-static struct addr syn_skeleton_first[2]; // destinations that are the skeleton's own: 192.0.0.2/31, fd00::2/127
+static struct addr syn_skeleton_first[2]; // the skeleton's own: the /29 (RFC 7335) and /125 around its addresses
 
 static bool syn_is_skeleton(const struct addr *addr) {
     if (syn_skeleton_first[0].family == ADDR_NONE) {
@@ -21,7 +22,7 @@ static bool syn_is_skeleton(const struct addr *addr) {
         addr_parse(keeper_address6, strlen(keeper_address6), &syn_skeleton_first[1]);
     }
     for (size_t i = 0; i < ARRAY_LENGTH(syn_skeleton_first); i++) {
-        struct addr_prefix own = {.addr = syn_skeleton_first[i], .length = i == 0 ? 31 : 127};
+        struct addr_prefix own = {.addr = syn_skeleton_first[i], .length = i == 0 ? 29 : 125};
         if (addr_prefix_contains(&own, addr)) return true;
     }
     return false;
@@ -82,8 +83,8 @@ static void syn_connected(int fd, const struct addr *peer, const struct policy_d
     struct policy_request request = flow_request(flow);
     if (peer) request.address = peer;
     if (fd < 0) {
-        struct policy_decision failed = syn_reason(POLICY_UPSTREAM_FAILED);
-        flow_judged(flow, &request, denied ? denied : &failed);
+        if (denied) flow_judged(flow, &request, denied);
+        else flow_unreachable(flow, &request);
         syn_refuse(flow, denied ? -ECONNREFUSED : fd);
         return;
     }
@@ -238,6 +239,8 @@ void syn_accept(evutil_socket_t listener, short what, void *data) {
         socklen_t from_len = sizeof(from), to_len = sizeof(to);
         AUTO_CLOSE int fd = accept4(listener, (struct sockaddr *)&from, &from_len, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) return;
+        int one = 1;
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
         struct addr source, destination;
         uint16_t source_port, port;
         if (getsockname(fd, (struct sockaddr *)&to, &to_len) < 0 ||

@@ -12,7 +12,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
 #include "base/mem.h"
 #include "net/namespace.h"
@@ -190,6 +192,19 @@ static int keeper_setup(struct keeper *keeper, const struct ipc_keeper_start *st
     if (result == 0) result = skeleton_socket(keeper->sockets, err);
     if (result == 0) result = keeper_ready(keeper, err);
     return result;
+}
+
+int keeper_refuse(int user_namespace, int net_namespace) {
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct skeleton_rules *rules;
+        struct ipc_ports none = {0};
+        bool inside = setns(user_namespace, CLONE_NEWUSER) == 0 && setns(net_namespace, CLONE_NEWNET) == 0;
+        _exit(!inside || skeleton_rules_new(&rules, NULL) < 0 || skeleton_rules_apply(rules, &none, false, NULL) < 0);
+    }
+    int status = -1;
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
+    return status == 0 ? 0 : -EIO;
 }
 
 static void keeper_free(struct keeper *keeper) {

@@ -42,6 +42,9 @@ void channel_message_close(struct channel_message *message); // closes descripto
 // Role main: makes the namespaces and the skeleton, serves its gates on channels, ends when main's channel closes.
 // While no gate is connected it makes the sandbox's kernel refuse every connection at once. Returns an exit status.
 int keeper_main(int channel);
+// For a keeper that died: makes the kernel of its namespaces refuse every connection, in a process of its own that enters
+// them. 0, or -EIO.
+int keeper_refuse(int user_namespace, int net_namespace);
 
 // Addresses of the skeleton, which are never destinations.
 extern const char *const keeper_address4; // "192.0.0.2", the sandbox's own

@@ -228,18 +228,19 @@ static void test_foreign_servers(void **state) {
     ask(&world, "a.test", DNS_A, NULL, 0);
     ask(&world, "a.test", DNS_A, &server, world.port);
     assert_int_equal(lab_server_udp(world.server), 2);
+    struct lab_server *others[RESOLVER_FOREIGN_MAX]; // all alive to the end, so that no port comes twice
     for (int i = 0; i < RESOLVER_FOREIGN_MAX; i++) {
         uint16_t port;
-        struct lab_server *other = lab_server_new(&port);
+        struct lab_server *other = others[i] = lab_server_new(&port);
         ask(&world, "a.test", DNS_A, &server, port);
         assert_int_equal(world.status, 0);
         ask(&world, "a.test", DNS_A, &server, port);
         assert_int_equal(lab_server_udp(other), 1); // from that server's own cache
-        lab_server_free(other);
     }
     ask(&world, "a.test", DNS_A, &server, world.port); // its context was evicted, so asked anew
     assert_int_equal(world.status, 0);
     assert_int_equal(lab_server_udp(world.server), 3);
+    for (int i = 0; i < RESOLVER_FOREIGN_MAX; i++) lab_server_free(others[i]);
     world_end(&world, 0);
 }
 
