@@ -97,6 +97,11 @@ const char *addr_format(const struct addr *addr, char buf[ADDR_TEXT_SIZE]) {
     if (addr->family == ADDR_NONE ||
         !inet_ntop(addr->family == ADDR_IPV4 ? AF_INET : AF_INET6, addr->bytes, buf, ADDR_TEXT_SIZE))
         snprintf(buf, ADDR_TEXT_SIZE, "-");
+    // RFC 5952 5: the mixed form is for known prefixes; the C library also uses it below ::/96, where it hides the input.
+    static const uint8_t zero[12];
+    const uint8_t *low = addr->bytes + 12;
+    if (addr->family == ADDR_IPV6 && memcmp(addr->bytes, zero, 12) == 0 && (low[0] || low[1]))
+        snprintf(buf, ADDR_TEXT_SIZE, "::%x:%x", low[0] << 8 | low[1], low[2] << 8 | low[3]);
     return buf;
 }
 

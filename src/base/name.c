@@ -149,9 +149,35 @@ static bool is_ascii(const char *text) {
     return true;
 }
 
+// Code points that show nothing (Unicode: Default_Ignorable_Code_Point) and that UTS 46 would silently drop: a name that
+// has one is not the name that its reader sees.
+static const struct {
+    uint32_t first, last;
+} name_invisible[] = {
+    {0xad, 0xad},       {0x34f, 0x34f},     {0x61c, 0x61c},     {0x115f, 0x1160},   {0x17b4, 0x17b5}, {0x180b, 0x180f},
+    {0x200b, 0x200f},   {0x202a, 0x202e},   {0x2060, 0x206f},   {0x3164, 0x3164},   {0xfe00, 0xfe0f}, {0xfeff, 0xfeff},
+    {0xffa0, 0xffa0},   {0xfff0, 0xfff8},   {0x1bca0, 0x1bca3}, {0x1d173, 0x1d17a}, {0xe0000, 0xe0fff},
+};
+
+// The first invisible code point of UTF-8 text, 0 if there is none. Malformed bytes are libidn2's to refuse.
+static uint32_t find_invisible(const char *text) {
+    for (const uint8_t *byte = (const uint8_t *)text; *byte; byte++) {
+        unsigned more = *byte >= 0xf0 ? 3 : *byte >= 0xe0 ? 2 : *byte >= 0xc0 ? 1 : 0;
+        uint32_t point = more == 3 ? *byte & 7u : more == 2 ? *byte & 15u : more == 1 ? *byte & 31u : 0;
+        for (; more > 0 && (byte[1] & 0xc0) == 0x80; more--) point = point << 6 | (*++byte & 63u);
+        for (size_t i = 0; i < sizeof(name_invisible) / sizeof(name_invisible[0]); i++)
+            if (point >= name_invisible[i].first && point <= name_invisible[i].last) return point;
+    }
+    return 0;
+}
+
 // IDNA2008 with the mappings of UTS 46 (case, width), without its transitional ones.
 static int policy_idna(const char *text, struct name_host *ret_host, struct error *err) {
     char *ascii = NULL;
+    uint32_t invisible = find_invisible(text);
+    if (invisible)
+        return error_set(err, -EINVAL, "\"%s\" has the invisible character U+%04X; write the name without it", text,
+                         invisible);
     int rc = idn2_lookup_u8((const uint8_t *)text, (uint8_t **)&ascii, IDN2_NFC_INPUT | IDN2_NONTRANSITIONAL);
     if (rc != IDN2_OK)
         return error_set(err, -EINVAL,
@@ -190,6 +216,14 @@ int name_from_policy(const char *text, size_t len, struct name_host *ret_host, s
         if (strchr(copy, '_')) return policy_mistake(copy, len, err);
         return error_set(err, -EINVAL, "host \"%s\" has a label that starts or ends with '-'; remove it", copy);
     }
+    // A label that says it is punycode has to be (RFC 5891 5.4).
+    char *checked = NULL;
+    bool coded = strncmp(host.name, "xn--", 4) == 0 || strstr(host.name, ".xn--");
+    int rc = coded ? idn2_lookup_u8((const uint8_t *)host.name, (uint8_t **)&checked, IDN2_NONTRANSITIONAL) : IDN2_OK;
+    idn2_free(checked);
+    if (rc != IDN2_OK)
+        return error_set(err, -EINVAL, "\"%s\" is not a valid international name (%s); write the name as it is registered",
+                         copy, idn2_strerror_name(rc));
     *ret_host = host;
     return 0;
 }
