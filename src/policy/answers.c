@@ -26,7 +26,9 @@ static void judge_family(const struct policy *policy, struct policy_request *req
             ret_allowed[(*allowed_count)++] = i;
             continue;
         }
-        refused = true;
+        // Only steps 1 and 2 condemn the whole family: a mixed answer there is an attack. Others just leave it out.
+        refused |= result.reason == POLICY_NODE_DENIED || result.reason == POLICY_NODE_OWN_ADDRESS ||
+                   result.reason == POLICY_PRIVATE_ADDRESS;
         if (i < judged->denied_at) {
             judged->denied_at = i;
             judged->denied = result;

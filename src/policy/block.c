@@ -269,7 +269,9 @@ struct policy_facts policy_facts(const struct policy *policy) {
         .base_allow = header->name_base_allow,
         .names_are_policy = named,
         .has_names = header->has_names,
-        .synthetic = (named && header->dns_names == POLICY_DNS_SYNTHETIC) || header->set_counts[BLOCK_BOUND] > 0,
+        // Under an open base only where the policy asks for it.
+        .synthetic = ((named || header->name_base_allow) && header->dns_names == POLICY_DNS_SYNTHETIC) ||
+                     header->set_counts[BLOCK_BOUND] > 0,
         .dns_names = (enum policy_dns_names)header->dns_names,
         .max_connections = header->max_connections,
         .bandwidth_bytes = header->bandwidth_bytes,

@@ -47,6 +47,8 @@ enum block_name_set {
     BLOCK_ALLOW_WILD,
     BLOCK_NODE_EXACT,
     BLOCK_NODE_WILD,
+    BLOCK_NODE_OK_EXACT, // always_allowed
+    BLOCK_NODE_OK_WILD,
     BLOCK_BOUND,
     BLOCK_SET_COUNT
 };

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "policy/binding.h"
 #include "policy/entry.h"
+#include "policy/preset.h"
 #include "policy/yaml.h"
 
 // Options are few; a table of hashes that lives for one append would cost more than a walk.
@@ -27,17 +28,25 @@ static int append(struct policy_entry **entries, size_t *count, struct policy_en
     return 0;
 }
 
-int policy_model_allow(struct policy_model *model, const char *host, const char *source, struct error *err) {
+static int allow_host(struct policy_model *model, const char *host, bool preset, const char *source,
+                      struct error *err) {
     struct policy_entry entry;
     uint16_t port;
-    if (host[0] == '@')
-        return error_set(err, -EINVAL, "\"%.200s\": presets are not built yet; list the hosts with --allow HOST", host);
     int r = policy_entry_parse_host(host, strlen(host), true, &entry, &port, err);
     if (r < 0) return r;
+    entry.preset = preset;
     entry.protocol = POLICY_ENTRY_HTTPS;
     uint16_t stated = port ? port : 443;
     if (policy_entry_add_ports(&entry, stated, stated) < 0) return error_set(err, -ENOMEM, "out of memory");
     return append(&model->allow, &model->allow_count, &entry, source, err);
+}
+
+int policy_model_allow(struct policy_model *model, const char *host, const char *source, struct error *err) {
+    const struct policy_preset *preset;
+    if (host[0] != '@') return allow_host(model, host, false, source, err);
+    int r = policy_preset_find(host, &preset, err);
+    for (size_t i = 0; r == 0 && preset->hosts[i]; i++) r = allow_host(model, preset->hosts[i], true, source, err);
+    return r;
 }
 
 static int add_cidr(struct policy_entry **entries, size_t *count, const char *cidr, const char *source,
@@ -53,6 +62,34 @@ int policy_model_allow_cidr(struct policy_model *model, const char *cidr, const 
 
 int policy_model_deny_cidr(struct policy_model *model, const char *cidr, const char *source, struct error *err) {
     return add_cidr(&model->deny, &model->deny_count, cidr, source, err);
+}
+
+// --- learning ---
+
+static int allow_any_name(struct policy_model *model, enum policy_entry_protocol protocol, struct error *err) {
+    struct policy_entry entry = {.kind = POLICY_ENTRY_WILDCARD, .protocol = protocol};
+    if (policy_entry_add_ports(&entry, 1, UINT16_MAX) < 0) return error_set(err, -ENOMEM, "out of memory");
+    return append(&model->allow, &model->allow_count, &entry, "--learn", err);
+}
+
+// The open base allows; the two entries make the gate read what a connection to a name is before it passes.
+int policy_model_learn(struct policy_model *model, struct error *err) {
+    if (model->base_allow)
+        return error_set(err, -EINVAL, "everything is allowed already, so there is nothing to learn; leave --network all "
+                                       "(base: allow) out");
+    if (model->deny_count > 0)
+        return error_set(err, -EINVAL, "%s: deny entries do not hold while learning; remove them, or let the operator deny "
+                                       "them in the node's configuration", model->deny[0].source);
+    model->has_network = true;
+    model->network = POLICY_NETWORK_NATIVE;
+    model->base_allow = model->base_icmp = true;
+    model->has_dns_names = true;
+    model->dns_names = POLICY_DNS_SYNTHETIC;
+    free(model->base_source);
+    model->base_source = strdup("--learn");
+    if (!model->base_source) return error_set(err, -ENOMEM, "out of memory");
+    int r = allow_any_name(model, POLICY_ENTRY_HTTPS, err);
+    return r < 0 ? r : allow_any_name(model, POLICY_ENTRY_HTTP, err);
 }
 
 // --- bindings ---

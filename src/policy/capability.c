@@ -105,13 +105,11 @@ static bool entry_matches(const struct policy_entry *entry, const char *host) {
     return len > suffix + 1 && host[len - suffix - 1] == '.' && strcmp(host + len - suffix, entry->name) == 0;
 }
 
-// HTTPS on 443, where credentials are added.
+// HTTPS on any port: credentials are added to TLS.
 static bool names_reach(const struct policy_model *model, const char *host) {
     for (size_t i = 0; i < model->allow_count; i++) {
         const struct policy_entry *entry = &model->allow[i];
-        if (entry->protocol != POLICY_ENTRY_HTTPS || !entry_matches(entry, host)) continue;
-        for (size_t port = 0; port < entry->port_count; port++)
-            if (entry->ports[port].first <= 443 && entry->ports[port].last >= 443) return true;
+        if (entry->protocol == POLICY_ENTRY_HTTPS && entry_matches(entry, host)) return true;
     }
     return false;
 }

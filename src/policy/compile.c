@@ -138,6 +138,12 @@ static void add_node_rules(struct compile *compile) {
     header->has_node_names = node->always_denied_name_count > 0;
     add_node_prefixes(compile, BLOCK_TREE_NODE_ALLOWED, "always_allowed", node->always_allowed,
                       node->always_allowed_count);
+    for (size_t i = 0; i < node->always_allowed_name_count; i++) {
+        const char *name = node->always_allowed_names[i];
+        bool wild = name[0] == '*' && name[1] == '.';
+        uint32_t rule = add_node_rule(compile, "always_allowed", name, true);
+        add_name(compile, wild ? BLOCK_NODE_OK_WILD : BLOCK_NODE_OK_EXACT, wild ? name + 2 : name, rule);
+    }
     if (node->has_deny_own_addresses ? node->deny_own_addresses : guarded)
         header->rule_own = add_node_rule(compile, "deny_own_addresses", "", node->has_deny_own_addresses);
     for (size_t i = 0; i < node->nat64_count; i++) tables_add(compile, BLOCK_NAT64, &node->nat64_prefixes[i]);
@@ -200,7 +206,7 @@ static void add_settings(struct compile *compile, uint64_t generation) {
     header->base_allow = model->base_allow;
     header->name_base_allow = model->base_allow && header->rule_deny_all == BLOCK_NONE;
     header->block_private = model->block_private;
-    header->icmp_base = model->dialect == POLICY_DIALECT_E2B;
+    header->icmp_base = model->dialect == POLICY_DIALECT_E2B || model->base_icmp;
     header->pool4 = compile->node->pool4.addr.family != ADDR_NONE ? compile->node->pool4 : pool4;
     header->pool6 = compile->node->pool6.addr.family != ADDR_NONE ? compile->node->pool6 : pool6;
     // Synthetic names are the default where names are the policy (semantics section 8).

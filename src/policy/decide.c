@@ -115,7 +115,7 @@ static void scan_entry(struct scan *scan, uint32_t index) {
     if (any && index < scan->full_any) scan->full_any = index;
     bool lifts = entry->private_ok || entry->kind == POLICY_ENTRY_CIDR;
     scan->lifts |= lifts;
-    scan->loopback |= lifts || entry->loopback;
+    scan->loopback |= entry->loopback;
 }
 
 static struct scan scan_new(const struct policy *policy, const struct policy_request *request) {
@@ -198,8 +198,10 @@ static bool node_denies_name(const struct policy *policy, const char *name, stru
         uint32_t rule = policy->items[slots[i]->items.first];
         if (rule < first) first = rule;
     }
-    if (first != BLOCK_NONE) *ret = deny(POLICY_NODE_DENIED, first);
-    return first != BLOCK_NONE;
+    if (first == BLOCK_NONE) return false;
+    if (block_match_name(policy, BLOCK_NODE_OK_EXACT, BLOCK_NODE_OK_WILD, name, slots) > 0) return false;
+    *ret = deny(POLICY_NODE_DENIED, first);
+    return true;
 }
 
 static bool node_denies_address(const struct policy *policy, const struct addr *addr, const struct forms *forms,
@@ -228,6 +230,13 @@ struct facts {
     bool loopback; // the address leads to the host itself: loopback, or the unspecified address
 };
 
+// The addresses that the name localhost has (RFC 6761 6.3), not all of 127.0.0.0/8.
+static bool is_localhost(const struct addr *addr) {
+    static const struct addr one = {.family = ADDR_IPV6, .bytes = {[15] = 1}};
+    struct addr local = addr_ipv4(0x7f000001);
+    return addr_equal(addr, &local) || addr_equal(addr, &one);
+}
+
 static struct facts facts_of(const struct policy *policy, const struct policy_request *request) {
     struct facts facts = {.policy = policy, .request = request};
     facts.names = facts.addresses = facts.localhost = scan_new(policy, request);
@@ -238,7 +247,7 @@ static struct facts facts_of(const struct policy *policy, const struct policy_re
     facts.loopback = addr_is_loopback(request->address) || addr_is_unspecified(request->address);
     scan_address(&facts.addresses);
     // The sandbox's loopback is its own, but for the ports that entries for localhost take over.
-    if (!request->dialled && addr_is_loopback(request->address)) scan_name(&facts.localhost, "localhost");
+    if (!request->dialled && is_localhost(request->address)) scan_name(&facts.localhost, "localhost");
     return facts;
 }
 
@@ -305,7 +314,7 @@ static struct policy_decision judge_name(const struct facts *facts, const char *
         result = decision(POLICY_ALLOW, POLICY_ALLOWED_BASE, header->rule_base);
     }
     // The host's loopback is reached only through an entry that means it.
-    if (request->address && facts->loopback && !facts->addresses.lifts && !facts->names.loopback)
+    if (request->address && facts->loopback && !facts->addresses.loopback && !facts->names.loopback)
         return deny(POLICY_PRIVATE_ADDRESS, header->rule_private);
     result.name = name;
     return result;
@@ -364,6 +373,9 @@ static struct policy_decision literal_base(const struct facts *facts) {
 
 static struct policy_decision judge_literal(const struct facts *facts) {
     const struct policy_request *request = facts->request;
+    // A range around the loopback is no word about the host's own services.
+    if (facts->addresses.full != BLOCK_NONE && facts->loopback && !facts->addresses.loopback)
+        return deny(POLICY_PRIVATE_ADDRESS, facts->policy->header->rule_private);
     if (facts->addresses.full != BLOCK_NONE) {
         bool cidr = facts->policy->entries[facts->addresses.full].kind == POLICY_ENTRY_CIDR;
         return cidr ? allow_literal(facts, POLICY_ALLOWED_CIDR, facts->addresses.full)
@@ -418,7 +430,7 @@ static struct policy_decision judge_answer(const struct policy *policy, const st
     if (guards_deny(&facts, &guard)) return guard;
     if (result.reason == POLICY_ALLOWED_CIDR && facts.addresses.full == BLOCK_NONE)
         return deny(POLICY_BASE_DENIED, policy->header->rule_base);
-    if (facts.loopback && !facts.addresses.lifts && !facts.names.loopback)
+    if (facts.loopback && !facts.addresses.loopback && !facts.names.loopback)
         return deny(POLICY_PRIVATE_ADDRESS, policy->header->rule_private);
     return result;
 }

@@ -101,7 +101,14 @@ char *explain_entry(const struct policy_entry *entry, bool allow) {
 
 // ---- hints ----
 
+// Names that no entry can be written for: the root, labels with '_', and addresses turned into names (their PTR records).
+static bool hintable(const char *name) {
+    size_t len = strlen(name);
+    return len > 0 && !strchr(name, '_') && !(len >= 5 && strcmp(name + len - 5, ".arpa") == 0);
+}
+
 static void hint_name(const struct policy_request *request, const char *name, char *buf) {
+    if (!hintable(name)) return;
     unsigned port = request->protocol == POLICY_DNS ? 0 : request->port; // a question's port is the server's
     bool plain = request->app == POLICY_APP_HTTP || (request->app == POLICY_APP_UNKNOWN && port == 80);
     if (request->protocol == POLICY_DNS ||
@@ -125,12 +132,18 @@ static void hint_address(const struct policy_request *request, char *buf) {
         snprintf(buf, POLICY_HINT_SIZE, "--allow-cidr %s", text);
 }
 
+// No entry helps there: a dial that reaches the host itself is reset, and the pool's addresses are only names.
+static bool is_own_or_pool(const struct policy *policy, const struct addr *addr) {
+    struct policy_facts facts = policy_facts(policy);
+    return block_find_node(policy, BLOCK_TREE_OWN, addr) != NULL ||
+           (facts.synthetic && (addr_prefix_contains(&facts.pool4, addr) || addr_prefix_contains(&facts.pool6, addr)));
+}
+
 // What the bytes showed to be wrong cannot be opened by a name on the command line; the address can.
 const char *policy_hint(const struct policy *policy, const struct policy_request *request,
                         const struct policy_decision *decision, char buf[POLICY_HINT_SIZE]) {
     const char *name = request->dialled ? request->dialled : request->claimed;
     buf[0] = '\0';
-    (void)policy;
     if (decision->verdict != POLICY_DENY) return buf;
     switch (decision->reason) {
     case POLICY_BASE_DENIED:
@@ -145,13 +158,14 @@ const char *policy_hint(const struct policy *policy, const struct policy_request
             hint_address(request, buf);
         break;
     case POLICY_PRIVATE_ADDRESS:
-        if (request->dialled)
+        // Addresses of a name are not the sandbox's choice; a literal is, and only its own range may be offered.
+        if (request->dialled || request->claimed)
             snprintf(buf, POLICY_HINT_SIZE, "--allow-private");
-        else if (request->address)
+        else if (request->address && !is_own_or_pool(policy, request->address))
             hint_address(request, buf);
         break;
     case POLICY_NO_NAME:
-        if (request->address) hint_address(request, buf);
+        if (request->address && !is_own_or_pool(policy, request->address)) hint_address(request, buf);
         break;
     case POLICY_ALLOWED_NAME:
     case POLICY_ALLOWED_CIDR:

@@ -4,6 +4,7 @@
 // the lookups of the compiled block, so that 10,000 entries take no longer than they must. Only one entry at a time is
 // looked for as the cover of another, never the union of several.
 #include "policy/block.h"
+#include "policy/compile.h"
 
 #include <errno.h>
 
@@ -24,9 +25,9 @@ static const char *rule_source(const struct lint *lint, uint32_t rule) {
     return policy_rule_info(lint->policy, rule).source;
 }
 
-// Native files are strict; options of the command line and the other dialects only warn.
+// Native files are strict; options of the command line, presets and the other dialects only warn.
 static bool is_strict(const struct lint *lint, const struct policy_entry *entry) {
-    return lint->model->dialect == POLICY_DIALECT_NATIVE && entry->source && strncmp(entry->source, "--", 2) != 0;
+    return lint->model->dialect == POLICY_DIALECT_NATIVE && !entry->preset && entry->source && strncmp(entry->source, "--", 2) != 0;
 }
 
 // "x.<suffix>": a name that stands for everything under a wildcard.
@@ -166,12 +167,13 @@ static uint32_t node_covers_prefix(const struct lint *lint, const struct policy_
 
 static int never_matches(const struct lint *lint, uint32_t index, uint32_t cover, const char *fix) {
     const struct policy_entry *entry = &lint->model->allow[index];
-    static const char format[] = "%s: rule \"%s\" can never match: rule \"%s\" (%s) covers it; %s";
+    char why[512] = "";
+    if (cover != BLOCK_NONE)
+        snprintf(why, sizeof(why), "rule \"%s\" (%s) covers it; ", rule_text(lint, cover), rule_source(lint, cover));
+    static const char format[] = "%s: rule \"%s\" can never match: %s%s";
     const char *source = rule_source(lint, index), *text = rule_text(lint, index);
-    if (is_strict(lint, entry))
-        return error_set(lint->err, -EINVAL, format, source, text, rule_text(lint, cover), rule_source(lint, cover),
-                         fix);
-    policy_warnings_add(lint->warnings, format, source, text, rule_text(lint, cover), rule_source(lint, cover), fix);
+    if (is_strict(lint, entry)) return error_set(lint->err, -EINVAL, format, source, text, why, fix);
+    policy_warnings_add(lint->warnings, format, source, text, why, fix);
     return 0;
 }
 
@@ -205,11 +207,35 @@ static void check_private(const struct lint *lint, uint32_t index) {
     bool address = entry->kind == POLICY_ENTRY_ADDRESS && special_covers(&entry->prefix);
     bool localhost = entry->kind == POLICY_ENTRY_NAME && strcmp(entry->name, "localhost") == 0;
     if (!lint->model->block_private || entry->private_ok || (!address && !localhost)) return;
+    // A range beside it may have lifted the block.
+    struct addr loopback = addr_ipv4(0x7f000001);
+    struct policy_request request = {.protocol = POLICY_TCP, .app = POLICY_APP_TLS, .dialled = localhost ? entry->name : NULL,
+                                     .address = address ? &entry->prefix.addr : &loopback,
+                                     .port = entry->port_count ? entry->ports[0].first : 443};
+    if (policy_decide(lint->policy, &request).verdict != POLICY_DENY) return;
     policy_warnings_add(lint->warnings, "%s: rule \"%s\" can never match: private addresses are blocked; %s",
                         rule_source(lint, index), rule_text(lint, index),
                         lint->model->dialect == POLICY_DIALECT_NATIVE
                             ? "add private: true to the entry, or use --allow-private"
                             : "set block_private_ips to false");
+}
+
+// Ranges that do something else than they seem to.
+static void check_range(const struct lint *lint, uint32_t index) {
+    const struct policy_entry *entry = &lint->model->allow[index];
+    if (entry->kind != POLICY_ENTRY_CIDR || lint->model->dialect == POLICY_DIALECT_E2B) return;
+    if (tables_names_loopback(entry) && entry->port_count == 0)
+        policy_warnings_add(lint->warnings, "%s: rule \"%s\" opens nothing of the host's loopback: name the ports that the "
+                                            "sandbox's loopback is to hand over", rule_source(lint, index), rule_text(lint, index));
+    if (entry->prefix.length == 0 && lint->model->block_private)
+        policy_warnings_add(lint->warnings, "%s: rule \"%s\" opens private addresses and metadata services too; to keep them "
+                                            "closed use --network all (base: allow)", rule_source(lint, index), rule_text(lint, index));
+}
+
+static bool named_tcp(const struct lint *lint, const struct policy_entry *entry) {
+    bool name = entry->kind == POLICY_ENTRY_NAME || entry->kind == POLICY_ENTRY_WILDCARD;
+    return name && entry->protocol == POLICY_ENTRY_TCP && lint->model->has_dns_names &&
+           lint->model->dns_names == POLICY_DNS_REAL && policy_facts(lint->policy).names_are_policy;
 }
 
 static int check_allow(const struct lint *lint, uint32_t index) {
@@ -221,8 +247,13 @@ static int check_allow(const struct lint *lint, uint32_t index) {
     if (node != BLOCK_NONE)
         return never_matches(lint, index, node, "remove the entry, or have the operator change the node's rules");
     uint32_t cover = covering_entry(lint, index);
+    if (cover != BLOCK_NONE && entry->preset) return 0;
     if (cover != BLOCK_NONE) return never_matches(lint, index, cover, "remove one of the two");
     check_private(lint, index);
+    check_range(lint, index);
+    if (named_tcp(lint, entry))
+        return never_matches(lint, index, BLOCK_NONE, "leave dns: {names: real} out: no bytes are read of it, so without a "
+                                                      "synthetic address its name is never seen");
     if (entry->kind == POLICY_ENTRY_WILDCARD && entry->name[0] && name_is_public_suffix(entry->name))
         policy_warnings_add(lint->warnings,
                             "%s: \"*.%s\" allows every name that anybody registers under %s; name the domains you need",

@@ -38,6 +38,7 @@ struct policy_entry {
     struct addr_prefix prefix; // ADDRESS, CIDR
     bool both_families;        // E2B: 0.0.0.0/0 stands for ::/0 too
     bool private_ok;           // native "private: true"
+    bool preset;               // from a preset: that another entry covers it is nobody's mistake
     struct policy_port_range *ports; // NULL with count 0: all (cidr) or the protocol's default (filled in by the reader)
     size_t port_count;
     char *source; // "policy.yaml:4" or "--allow api.github.com"
@@ -64,6 +65,7 @@ struct policy_model {
     bool has_network; // false: nothing was said, which is `none` (for type host: all)
     enum policy_network network;
     bool base_allow;
+    bool base_icmp; // the open base includes ICMP echo (E2B always does)
     bool block_private;
     bool has_egress; // network dialect: egress.allow_cidrs present
     struct policy_entry *allow;
@@ -93,11 +95,15 @@ int policy_read(const char *text, size_t len, const char *file_name, enum policy
                 struct policy_model **ret_model, struct error *err);
 
 // The command line's building blocks (native dialect). source is the option as written.
-int policy_model_allow(struct policy_model *model, const char *host, const char *source, struct error *err); // HOST[:PORT], *.domain
+int policy_model_allow(struct policy_model *model, const char *host, const char *source, struct error *err); // HOST[:PORT], *.domain, @preset
 int policy_model_allow_cidr(struct policy_model *model, const char *cidr, const char *source, struct error *err);
 int policy_model_deny_cidr(struct policy_model *model, const char *cidr, const char *source, struct error *err);
 // "github[:REPO,...]", "mistral_api", "workspace", "header:HOST:NAME[:TEMPLATE]", each with an optional "=SECRET".
 int policy_model_bind(struct policy_model *model, const char *binding, const char *source, struct error *err);
+// Opens a model of base deny for learning: everything public is allowed, and every connection still shows by which name
+// and protocol it was made (synthetic names, first bytes read). What it allowed before stays first in the list, so a rule
+// below the old allow_count is one of those. 0, or -EINVAL with a message if base or deny entries leave nothing to learn.
+int policy_model_learn(struct policy_model *model, struct error *err);
 
 // Warnings: one line each, collected for the caller to print.
 struct policy_warnings {
@@ -116,6 +122,8 @@ struct policy_node {
     size_t always_denied_name_count;
     struct addr_prefix *always_allowed;
     size_t always_allowed_count;
+    char (*always_allowed_names)[NAME_SIZE];
+    size_t always_allowed_name_count;
     bool has_deny_own_addresses, deny_own_addresses;
     struct addr_prefix *nat64_prefixes;
     size_t nat64_count;

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/number.h"
 #include "policy/binding.h"
+#include "policy/preset.h"
 #include "policy/read.h"
 
 #define PORT_RANGES_MAX 1024
@@ -41,7 +42,7 @@ static const char *const protocol_words[] = {"https", "http", "tcp", "udp",
                                              "icmp",  "any",  NULL}; // enum policy_entry_protocol
 
 struct native_entry {
-    const struct yaml_value *host, *cidr, *protocol, *ports, *private_;
+    const struct yaml_value *host, *cidr, *preset, *protocol, *ports, *private_;
 };
 
 static int keep_host(const struct yaml_file *file, const struct yaml_value *value, const char *what, void *context) {
@@ -51,6 +52,11 @@ static int keep_host(const struct yaml_file *file, const struct yaml_value *valu
 
 static int keep_cidr(const struct yaml_file *file, const struct yaml_value *value, const char *what, void *context) {
     ((struct native_entry *)context)->cidr = value;
+    return yaml_string(file, value, what);
+}
+
+static int keep_preset(const struct yaml_file *file, const struct yaml_value *value, const char *what, void *context) {
+    ((struct native_entry *)context)->preset = value;
     return yaml_string(file, value, what);
 }
 
@@ -164,11 +170,44 @@ static int read_cidr(const struct yaml_file *file, const struct native_entry *ra
     return read_ports(file, raw, entry);
 }
 
+static int append_preset_host(const struct yaml_file *file, const struct yaml_value *value, const char *host,
+                              const char *preset, struct policy_reader *reader) {
+    struct policy_entry entry = {0};
+    uint16_t port;
+    int r = policy_entry_parse_host(host, strlen(host), true, &entry, &port, file->err);
+    if (r < 0) return yaml_context(file, value, r);
+    entry.preset = true;
+    entry.protocol = POLICY_ENTRY_HTTPS;
+    AUTO_FREE char *place = policy_read_source(file, value);
+    if (!place || asprintf(&entry.source, "%s (@%s)", place, preset) < 0) entry.source = NULL;
+    if (!entry.source || policy_entry_add_ports(&entry, 443, 443) < 0) {
+        policy_entry_done(&entry);
+        return error_set(file->err, -ENOMEM, "out of memory");
+    }
+    return policy_entry_append(&reader->allow, &entry) < 0 ? error_set(file->err, -ENOMEM, "out of memory") : 0;
+}
+
+// "preset: python" and "host: '@python'" are the same.
+static int read_preset(const struct yaml_file *file, const struct native_entry *raw, struct policy_reader *reader) {
+    const struct yaml_value *value = raw->preset ? raw->preset : raw->host;
+    const struct yaml_value *extra = raw->protocol ? raw->protocol : raw->ports ? raw->ports : raw->private_;
+    const struct policy_preset *preset;
+    if (extra)
+        return yaml_fail(file, extra, "%s does not go with a preset, which opens HTTPS on 443; list the hosts themselves",
+                         extra->key);
+    int r = policy_preset_find(value->text, &preset, file->err);
+    if (r < 0) return yaml_context(file, value, r);
+    for (size_t i = 0; r == 0 && preset->hosts[i]; i++)
+        r = append_preset_host(file, value, preset->hosts[i], preset->name, reader);
+    return r;
+}
+
 static int read_allow_entry(const struct yaml_file *file, const struct yaml_value *value, const char *what,
                             void *context) {
     static const struct yaml_key keys[] = {
-        {"host", "host", keep_host},    {"cidr", "cidr", keep_cidr},          {"protocol", "protocol", keep_protocol},
-        {"ports", "ports", keep_ports}, {"private", "private", keep_private},
+        {"host", "host", keep_host},       {"cidr", "cidr", keep_cidr},
+        {"preset", "preset", keep_preset}, {"protocol", "protocol", keep_protocol},
+        {"ports", "ports", keep_ports},    {"private", "private", keep_private},
     };
     struct policy_reader *reader = context;
     struct native_entry raw = {0};
@@ -176,8 +215,9 @@ static int read_allow_entry(const struct yaml_file *file, const struct yaml_valu
     (void)what;
     int r = yaml_map(file, value, "an entry of allow", keys, ARRAY_LENGTH(keys), &raw);
     if (r < 0) return r;
-    if (!raw.host == !raw.cidr)
-        return yaml_fail(file, value, "an entry of allow has either host or cidr; write one of them");
+    if (!!raw.host + !!raw.cidr + !!raw.preset != 1)
+        return yaml_fail(file, value, "an entry of allow has either host, cidr or preset; write one of them");
+    if (raw.preset || (raw.host && raw.host->text[0] == '@')) return read_preset(file, &raw, reader);
     r = raw.host ? read_host(file, &raw, &entry) : read_cidr(file, &raw, &entry);
     if (r == 0) return policy_read_append(file, value, &reader->allow, &entry);
     policy_entry_done(&entry);

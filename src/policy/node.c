@@ -34,7 +34,7 @@ static int add_prefix(struct addr_prefix **list, size_t *count, const char *text
     return 0;
 }
 
-static int add_denied_name(struct policy_node *node, const char *text, size_t len, struct error *err) {
+static int add_name(char (**names)[NAME_SIZE], size_t *count, const char *text, size_t len, struct error *err) {
     struct policy_entry entry;
     uint16_t port;
     char quoted[YAML_QUOTE_SIZE];
@@ -46,10 +46,10 @@ static int add_denied_name(struct policy_node *node, const char *text, size_t le
     const char *star = entry.kind == POLICY_ENTRY_WILDCARD ? "*." : "";
     if (strlen(star) + strlen(entry.name) >= NAME_SIZE)
         return error_set(err, -EINVAL, "\"%s\" is too long for a wildcard", yaml_quote(text, len, quoted));
-    void *grown = policy_entry_grow(node->always_denied_names, node->always_denied_name_count, NAME_SIZE);
+    void *grown = policy_entry_grow(*names, *count, NAME_SIZE);
     if (!grown) return error_set(err, -ENOMEM, "out of memory");
-    node->always_denied_names = grown;
-    char *name = node->always_denied_names[node->always_denied_name_count++];
+    *names = grown;
+    char *name = (*names)[(*count)++];
     memcpy(name, star, strlen(star));
     memcpy(name + strlen(star), entry.name, strlen(entry.name) + 1);
     return 0;
@@ -60,7 +60,7 @@ static int take_denied(struct policy_node *node, const char *text, size_t len, s
     bool host_bits;
     if (memchr(text, '/', len) || addr_prefix_parse(text, len, &prefix, &host_bits) == 0)
         return add_prefix(&node->always_denied, &node->always_denied_count, text, len, err);
-    return add_denied_name(node, text, len, err);
+    return add_name(&node->always_denied_names, &node->always_denied_name_count, text, len, err);
 }
 
 static void clear_denied(struct policy_node *node) {
@@ -73,13 +73,19 @@ static void clear_denied(struct policy_node *node) {
 }
 
 static int take_allowed(struct policy_node *node, const char *text, size_t len, struct error *err) {
-    return add_prefix(&node->always_allowed, &node->always_allowed_count, text, len, err);
+    struct addr_prefix prefix;
+    bool host_bits;
+    if (memchr(text, '/', len) || addr_prefix_parse(text, len, &prefix, &host_bits) == 0)
+        return add_prefix(&node->always_allowed, &node->always_allowed_count, text, len, err);
+    return add_name(&node->always_allowed_names, &node->always_allowed_name_count, text, len, err);
 }
 
 static void clear_allowed(struct policy_node *node) {
     free(node->always_allowed);
+    free(node->always_allowed_names);
     node->always_allowed = NULL;
-    node->always_allowed_count = 0;
+    node->always_allowed_names = NULL;
+    node->always_allowed_count = node->always_allowed_name_count = 0;
 }
 
 static int take_deny_own(struct policy_node *node, const char *text, size_t len, struct error *err) {

@@ -95,10 +95,19 @@ static int builder_fail(const struct yaml_builder *builder, const yaml_event_t *
 static int syntax_fail(const struct yaml_builder *builder) {
     const yaml_parser_t *parser = &builder->parser;
     if (parser->error == YAML_MEMORY_ERROR) return error_set(builder->file->err, -ENOMEM, "out of memory");
-    char text[512];
-    snprintf(text, sizeof(text), "not valid YAML or JSON: %s%s%s; correct the syntax",
+    // The line itself is what its writer recognises; the two commonest slips get their fix.
+    const char *start = builder->file->text, *end = start + builder->file->len;
+    for (size_t line = parser->problem_mark.line; line > 0 && start < end; start++) line -= *start == '\n';
+    size_t len = 0;
+    while (start + len < end && start[len] != '\n' && len < 120) len++;
+    char text[YAML_QUOTE_SIZE + 512], quoted[YAML_QUOTE_SIZE];
+    yaml_quote(start, len, quoted);
+    const char *fix = memchr(start, '\t', len)  ? "indent with blanks, not tabs"
+                      : memchr(start, '*', len) ? "a value that begins with * has to be in quotes: \"*.example.com\""
+                                                : "correct the syntax";
+    snprintf(text, sizeof(text), "\"%s\" is not valid YAML or JSON: %s%s%s; %s", quoted,
              parser->problem ? parser->problem : "unreadable", parser->context ? " " : "",
-             parser->context ? parser->context : "");
+             parser->context ? parser->context : "", fix);
     return fail_line(builder->file, parser->problem_mark.line + 1, text);
 }
 
@@ -239,6 +248,8 @@ static int builder_run(struct yaml_builder *builder) {
 }
 
 int yaml_read(struct yaml_file *file, const char *text, size_t len) {
+    file->text = text;
+    file->len = len;
     if (len > YAML_TEXT_MAX) return yaml_fail(file, NULL, "the text is larger than 1 MiB; make it smaller");
     if (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) { // byte order mark
         text += 3;

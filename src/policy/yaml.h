@@ -35,6 +35,8 @@ struct yaml_file {
     bool may_be_empty; // root stays NULL for an empty text, instead of an error
     struct yaml_value *root;
     struct error *err;
+    const char *text; // while it is read, for messages
+    size_t len;
 };
 
 // Parses one document into file->root. Refuses anchors, aliases, tags, keys given twice, and what exceeds the limits

@@ -307,7 +307,7 @@ static void test_builder(void **state) {
     assert_entry(&model->allow[3], POLICY_ENTRY_CIDR, POLICY_ENTRY_ANY, "", 0, 0);
     assert_int_equal(model->deny_count, 1);
     assert_int_equal(policy_model_allow(model, "@npm", "--allow @npm", &err), -EINVAL);
-    assert_non_null(strstr(err.text, "presets are not built yet"));
+    assert_non_null(strstr(err.text, "\"@npm\" is not a preset; write one of @alpine, "));
     assert_int_equal(policy_model_allow(model, "*", "--allow *", &err), -EINVAL);
     assert_int_equal(policy_model_allow_cidr(model, "10.0.0.1/8", "x", &err), -EINVAL);
     assert_non_null(strstr(err.text, "\"10.0.0.0/8\""));

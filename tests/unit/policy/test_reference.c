@@ -271,6 +271,11 @@ static bool is_loopback(const struct addr *addr) {
     return addr->family == ADDR_IPV4 ? addr->bytes[0] == 127 : addr_equal(addr, &(struct addr){ADDR_IPV6, {[15] = 1}});
 }
 
+static bool is_localhost(const struct addr *addr) {
+    return is_loopback(addr) && addr->bytes[addr->family == ADDR_IPV4 ? 3 : 15] == 1 && addr->bytes[1] == 0 &&
+           addr->bytes[2] == 0;
+}
+
 static bool leads_home(const struct addr *addr) {
     static const uint8_t zero[16];
     return is_loopback(addr) || memcmp(addr->bytes, zero, 16) == 0;
@@ -284,7 +289,7 @@ static bool lifts_private(const struct world *world, const struct policy_request
         if (!entry->private_ok) continue;
         if (about_address(entry, request)) return true;
         if (request->dialled && names_it(entry, request->dialled)) return true;
-        if (!request->dialled && is_loopback(request->address) && names_it(entry, "localhost")) return true;
+        if (!request->dialled && is_localhost(request->address) && names_it(entry, "localhost")) return true;
     }
     return false;
 }
@@ -352,8 +357,9 @@ static struct policy_decision open_base(const struct world *world, const struct 
 }
 
 static bool means_loopback(const struct policy_entry *entry) {
-    return entry->private_ok || (entry->kind == POLICY_ENTRY_NAME &&
-                                 (strcmp(entry->name, "localhost") == 0 || under("localhost", entry->name)));
+    if (entry->kind == POLICY_ENTRY_NAME)
+        return strcmp(entry->name, "localhost") == 0 || under("localhost", entry->name);
+    return entry->kind != POLICY_ENTRY_WILDCARD && is_loopback(&entry->prefix.addr) && entry->prefix.length >= 8;
 }
 
 static struct policy_decision by_name(const struct world *world, const struct policy_request *request,
@@ -364,7 +370,7 @@ static struct policy_decision by_name(const struct world *world, const struct po
     for (size_t i = 0; i < model->allow_count; i++) {
         struct standing standing = stand(&model->allow[i], request);
         if (standing.is == MISSES) continue;
-        if (model->allow[i].kind == POLICY_ENTRY_CIDR && about_address(&model->allow[i], request)) home_ok = true;
+        if (about_address(&model->allow[i], request) && means_loopback(&model->allow[i])) home_ok = true;
         if (!names_it(&model->allow[i], name)) continue;
         if (means_loopback(&model->allow[i])) home_ok = true;
         if (standing.is == MATCHES && match == SIZE_MAX) match = i;
@@ -427,6 +433,13 @@ static struct policy_decision by_address(const struct world *world, const struct
         if (!about_address(&model->allow[i], request)) continue;
         struct standing standing = stand(&model->allow[i], request);
         bool cidr = model->allow[i].kind == POLICY_ENTRY_CIDR;
+        if (standing.is == MATCHES && leads_home(request->address)) {
+            bool meant = false;
+            for (size_t k = 0; k < model->allow_count; k++)
+                meant |= about_address(&model->allow[k], request) && stand(&model->allow[k], request).is != MISSES &&
+                         means_loopback(&model->allow[k]);
+            if (!meant) return say(POLICY_DENY, POLICY_PRIVATE_ADDRESS, base_rule(world) + 1, NULL);
+        }
         if (standing.is == MATCHES) return say(cidr ? open : POLICY_ALLOW, POLICY_ALLOWED_CIDR, i, NULL);
         if (standing.is == ASKS && ask == SIZE_MAX) ask = i;
     }
@@ -434,7 +447,7 @@ static struct policy_decision by_address(const struct world *world, const struct
         if (names_it(&model->allow[i], request->claimed) && stand(&model->allow[i], request).is == MATCHES)
             return say(POLICY_ALLOW, POLICY_ALLOWED_NAME, i, request->claimed);
     }
-    for (size_t i = 0; is_loopback(request->address) && i < model->allow_count; i++) {
+    for (size_t i = 0; is_localhost(request->address) && i < model->allow_count; i++) {
         const struct policy_entry *entry = &model->allow[i];
         if (entry->protocol == POLICY_ENTRY_HTTPS || entry->protocol == POLICY_ENTRY_HTTP) continue;
         if (names_it(entry, "localhost") && stand(entry, request).is == MATCHES)

@@ -35,7 +35,7 @@ static void test_table(void **state) {
         assert_true(policy_type_from_word(words[i], &type));
         assert_int_equal(type, i);
         assert_string_equal(policy_type_info(type)->word, words[i]);
-        bool built = type == POLICY_TYPE_PROCESS || type == POLICY_TYPE_HOST || type == POLICY_TYPE_NONE;
+        bool built = type == POLICY_TYPE_PROCESS || type == POLICY_TYPE_BASHKIT || type == POLICY_TYPE_HOST || type == POLICY_TYPE_NONE;
         assert_int_equal(policy_type_info(type)->built, built);
         assert_int_equal(policy_type_info(type)->none, type != POLICY_TYPE_HOST);
     }
@@ -83,7 +83,7 @@ static void test_bindings(void **state) {
                  "MistralSandbox: agents.GitHubBinding needs network access to github.com, api.github.com, which "
                  "Network.none() blocks; pass network=Network.all()");
     assert_check(
-        "{\"network\":{\"allow\":{\"hosts\":[\"api.github.com\",\"github.com:8443\"]}}," GITHUB "}",
+        "{\"network\":{\"allow\":{\"hosts\":[\"api.github.com:8443\",\"www.github.com\"]}}," GITHUB "}",
         POLICY_TYPE_PROCESS,
         "ProcessSandbox: agents.GitHubBinding needs network access to github.com, which Network.allow() blocks; pass "
         "network=Network.all() or add the hosts");
