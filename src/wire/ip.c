@@ -3,7 +3,7 @@
 // with padding behind) and answers them through raw sockets that take whole packets. Reading trusts nothing: every
 // length is checked against what was captured, the chain of IPv6 extension headers is bounded, and fragments are only
 // flagged. Answers take their addresses from the bytes of the packet they answer, never from the parsed form. Writing
-// is limited to what refusals and answers need: a reset, an ICMP error, a UDP datagram.
+// is limited to what refusals and answers need: a reset, an ICMP error, a UDP datagram, an echo reply.
 #include "wire/ip.h"
 
 enum {
@@ -12,12 +12,14 @@ enum {
     TCP_HEADER = 20,
     UDP_HEADER = 8,
     ICMP_HEADER = 8,
+    FRAGMENT_HEADER = 8,
     HOP_LIMIT = 64,
     EXTENSION_HEADERS_MAX = 8, // RFC 8200 4.1 recommends each at most once, destination options twice
     ICMP4_ERROR_MAX = 576,     // RFC 1812 4.3.2.3
     ICMP6_ERROR_MAX = 1280,    // RFC 4443 3.1
 };
-enum { ICMP4_UNREACHABLE = 3, ICMP6_UNREACHABLE = 1, ICMP6_INFORMATIONAL = 128 };
+enum { ICMP4_UNREACHABLE = 3, ICMP6_UNREACHABLE = 1, ICMP6_TOO_BIG = 2, ICMP6_INFORMATIONAL = 128 };
+enum { ICMP4_FRAGMENTATION_NEEDED = 4 }; // code of ICMP4_UNREACHABLE
 
 static uint16_t get16(const uint8_t *bytes) { return (uint16_t)(bytes[0] << 8 | bytes[1]); }
 static uint32_t get32(const uint8_t *bytes) { return (uint32_t)get16(bytes) << 16 | get16(bytes + 2); }
@@ -164,6 +166,8 @@ static enum wire_result parse_transport(struct ip_packet *packet) {
         if (left < ICMP_HEADER) return WIRE_BAD;
         packet->icmp_type = header[0];
         packet->icmp_code = header[1];
+        packet->echo_identifier = get16(header + 4);
+        packet->echo_sequence = get16(header + 6);
         packet->payload += ICMP_HEADER;
         return WIRE_OK;
     }
@@ -272,7 +276,12 @@ static const struct {
 _Static_assert(sizeof(unreachable_codes) / sizeof(unreachable_codes[0]) == IP_UNREACHABLE_PROHIBITED + 1,
                "a row per code");
 
-size_t ip_write_unreachable(const struct ip_packet *about, enum ip_unreachable code, uint8_t *bytes, size_t size) {
+struct icmp_error {
+    uint8_t type, code;
+    uint32_t parameter; // second word of the header
+};
+
+static size_t write_error(const struct ip_packet *about, const struct icmp_error *error, uint8_t *bytes, size_t size) {
     if (!may_answer_with_error(about)) return 0;
     bool ipv6 = is_ipv6(about->bytes);
     size_t header = header_length(about) + ICMP_HEADER;
@@ -284,27 +293,93 @@ size_t ip_write_unreachable(const struct ip_packet *about, enum ip_unreachable c
     uint8_t protocol = ipv6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP;
     uint8_t *icmp = bytes + write_answer_header(about, bytes, protocol, ICMP_HEADER + quoted);
     memset(icmp, 0, ICMP_HEADER);
-    icmp[0] = ipv6 ? ICMP6_UNREACHABLE : ICMP4_UNREACHABLE;
-    icmp[1] = ipv6 ? unreachable_codes[code].ipv6 : unreachable_codes[code].ipv4;
+    icmp[0] = error->type;
+    icmp[1] = error->code;
+    put32(icmp + 4, error->parameter);
     memcpy(icmp + ICMP_HEADER, about->bytes, quoted);
     transport_checksum(bytes, protocol, icmp, ICMP_HEADER + quoted);
     return header + quoted;
 }
 
+size_t ip_write_unreachable(const struct ip_packet *about, enum ip_unreachable code, uint8_t *bytes, size_t size) {
+    bool ipv6 = is_ipv6(about->bytes);
+    struct icmp_error error = {
+        .type = ipv6 ? ICMP6_UNREACHABLE : ICMP4_UNREACHABLE,
+        .code = ipv6 ? unreachable_codes[code].ipv6 : unreachable_codes[code].ipv4,
+    };
+    return write_error(about, &error, bytes, size);
+}
+
+size_t ip_write_too_big(const struct ip_packet *about, uint16_t mtu, uint8_t *bytes, size_t size) {
+    bool ipv6 = is_ipv6(about->bytes);
+    struct icmp_error error = {
+        .type = ipv6 ? ICMP6_TOO_BIG : ICMP4_UNREACHABLE,
+        .code = ipv6 ? 0 : ICMP4_FRAGMENTATION_NEEDED,
+        .parameter = mtu,
+    };
+    return write_error(about, &error, bytes, size);
+}
+
+// Room for an IP header and a transport header of 8 bytes. 0: the addresses do not fit together, or it is too long for
+// the 16-bit length field (which counts IPv4's own header, but not IPv6's) or for size.
+static size_t message_header(const struct addr *source, const struct addr *destination, size_t payload_len, size_t size) {
+    if (source->family != destination->family || source->family == ADDR_NONE) return 0;
+    size_t header = (source->family == ADDR_IPV6 ? IPV6_HEADER : IPV4_HEADER) + UDP_HEADER;
+    size_t most = IP_PACKET_MAX - (source->family == ADDR_IPV6 ? UDP_HEADER : header);
+    return payload_len > most || header + payload_len > size ? 0 : header;
+}
+
+static void put_payload(uint8_t *place, const uint8_t *payload, size_t payload_len) {
+    if (payload_len && place != payload) memcpy(place, payload, payload_len);
+}
+
 size_t ip_write_udp(const struct addr *source, uint16_t source_port, const struct addr *destination,
                     uint16_t destination_port, const uint8_t *payload, size_t payload_len, uint8_t *bytes,
                     size_t size) {
-    if (source->family != destination->family || source->family == ADDR_NONE) return 0;
-    bool ipv6 = source->family == ADDR_IPV6;
-    // The length fields are 16 bits: IPv4's counts its own header, IPv6's does not, but packets end at IP_PACKET_MAX.
-    size_t header = (ipv6 ? IPV6_HEADER : IPV4_HEADER) + UDP_HEADER;
-    if (payload_len > IP_PACKET_MAX - header || header + payload_len > size) return 0;
-    uint8_t *udp =
-        bytes + write_header(bytes, ipv6, IPPROTO_UDP, UDP_HEADER + payload_len, source->bytes, destination->bytes);
+    size_t header = message_header(source, destination, payload_len, size);
+    if (header == 0) return 0;
+    put_payload(bytes + header, payload, payload_len);
+    uint8_t *udp = bytes + write_header(bytes, source->family == ADDR_IPV6, IPPROTO_UDP, UDP_HEADER + payload_len,
+                                        source->bytes, destination->bytes);
     put16(udp, source_port);
     put16(udp + 2, destination_port);
     put16(udp + 4, UDP_HEADER + payload_len);
-    if (payload_len) memcpy(udp + UDP_HEADER, payload, payload_len);
     transport_checksum(bytes, IPPROTO_UDP, udp, UDP_HEADER + payload_len);
     return header + payload_len;
+}
+
+size_t ip_write_echo(enum ip_echo kind, const struct addr *source, const struct addr *destination, uint16_t identifier,
+                     uint16_t sequence, const uint8_t *payload, size_t payload_len, uint8_t *bytes, size_t size) {
+    static const uint8_t types[][2] = {[IP_ECHO_REQUEST] = {8, 128}, [IP_ECHO_REPLY] = {0, 129}};
+    size_t header = message_header(source, destination, payload_len, size);
+    if (header == 0) return 0;
+    bool ipv6 = source->family == ADDR_IPV6;
+    uint8_t protocol = ipv6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP;
+    put_payload(bytes + header, payload, payload_len);
+    uint8_t *icmp =
+        bytes + write_header(bytes, ipv6, protocol, ICMP_HEADER + payload_len, source->bytes, destination->bytes);
+    icmp[0] = types[kind][ipv6];
+    icmp[1] = 0;
+    put16(icmp + 4, identifier);
+    put16(icmp + 6, sequence);
+    transport_checksum(bytes, protocol, icmp, ICMP_HEADER + payload_len);
+    return header + payload_len;
+}
+
+size_t ip_write_fragment(const uint8_t *packet, size_t len, uint32_t identification, bool second, uint8_t *bytes,
+                         size_t size) {
+    // All but the last are a multiple of 8 bytes long.
+    const size_t first = (IP_PACKET_MAX - IPV6_HEADER - FRAGMENT_HEADER) / 8 * 8;
+    if (len < IPV6_HEADER + first) return 0;
+    size_t offset = second ? first : 0;
+    size_t part = second ? len - IPV6_HEADER - first : first;
+    if (IPV6_HEADER + FRAGMENT_HEADER + part > size) return 0;
+    uint8_t *fragment =
+        bytes + write_header(bytes, true, IPPROTO_FRAGMENT, FRAGMENT_HEADER + part, packet + 8, packet + 24);
+    fragment[0] = packet[6];
+    fragment[1] = 0;
+    put16(fragment + 2, offset | !second); // the offset in units of 8 bytes, shifted by 3; "more fragments"
+    put32(fragment + 4, identification);
+    memcpy(fragment + FRAGMENT_HEADER, packet + IPV6_HEADER + offset, part);
+    return IPV6_HEADER + FRAGMENT_HEADER + part;
 }

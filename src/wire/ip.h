@@ -21,6 +21,7 @@ struct ip_packet {
     uint8_t tcp_flags;
     uint32_t tcp_sequence;
     uint8_t icmp_type, icmp_code;
+    uint16_t echo_identifier, echo_sequence; // ICMP echo
     size_t payload; // offset of the transport payload
 };
 
@@ -37,6 +38,16 @@ enum ip_unreachable { IP_UNREACHABLE_NETWORK, IP_UNREACHABLE_HOST, IP_UNREACHABL
 // ICMP or ICMPv6 destination unreachable about a packet of the sandbox, from the address it was sent to. Quotes the
 // header and at least 8 bytes of the packet.
 size_t ip_write_unreachable(const struct ip_packet *about, enum ip_unreachable code, uint8_t *bytes, size_t size);
-// A UDP datagram. IPv4 identification 0, hop limit 64.
+// The same with "fragmentation needed" (RFC 1191 4) or "packet too big" (RFC 4443 3.2), and the size that fits.
+size_t ip_write_too_big(const struct ip_packet *about, uint16_t mtu, uint8_t *bytes, size_t size);
+// A UDP datagram. IPv4 identification 0, hop limit 64. The payload may stand in its place already. Over IPv6 the longest
+// ones make packets longer than IP_PACKET_MAX, which have to be sent as fragments.
 size_t ip_write_udp(const struct addr *source, uint16_t source_port, const struct addr *destination,
                     uint16_t destination_port, const uint8_t *payload, size_t payload_len, uint8_t *bytes, size_t size);
+enum ip_echo { IP_ECHO_REQUEST, IP_ECHO_REPLY };
+// An ICMP or ICMPv6 echo message; the payload may stand in its place already.
+size_t ip_write_echo(enum ip_echo kind, const struct addr *source, const struct addr *destination, uint16_t identifier,
+                     uint16_t sequence, const uint8_t *payload, size_t payload_len, uint8_t *bytes, size_t size);
+// One of the two fragments (RFC 8200 4.5) of an IPv6 packet without extension headers, which is longer than IP_PACKET_MAX.
+size_t ip_write_fragment(const uint8_t *packet, size_t len, uint32_t identification, bool second, uint8_t *bytes,
+                         size_t size);

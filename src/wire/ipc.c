@@ -9,7 +9,13 @@
 // Values of the policy room's enumerations (which this room may not include); tests/unit/wire/test_ipc.c compares them.
 enum { PROTOCOLS = 4, VERDICTS = 3, REASONS = 23, APPS = 4 };
 
-static bool is_text(const char *text, size_t size) { return memchr(text, '\0', size) != NULL; }
+// NUL-terminated and printable ASCII: these end up on a terminal and in JSON.
+static bool is_text(const char *text, size_t size) {
+    size_t len = strnlen(text, size);
+    for (size_t i = 0; i < len; i++)
+        if (text[i] < ' ' || text[i] > '~') return false;
+    return len < size;
+}
 
 static bool is_address(const struct addr *address) {
     static const uint8_t zeros[12];

@@ -285,7 +285,16 @@ static void test_udp(void **state) {
     assert_checksums(out, 65535);
     assert_int_equal(ip_write_udp(&a4, 53, &b4, 1, payload, 65508, out, sizeof(out)), 0);
     assert_int_equal(ip_write_udp(&a6, 53, &b6, 1, payload, 65487, out, sizeof(out)), 65535);
-    assert_int_equal(ip_write_udp(&a6, 53, &b6, 1, payload, 65488, out, sizeof(out)), 0);
+    // IPv6 counts only what is behind its header.
+    assert_int_equal(ip_write_udp(&a6, 53, &b6, 1, payload, 65527, out, sizeof(out)), 65575);
+    assert_memory_equal(out + 4, "\xff\xff\x11", 3);
+    assert_int_equal(ip_write_udp(&a6, 53, &b6, 1, payload, 65528, out, sizeof(out)), 0);
+    assert_int_equal(ip_write_udp(&a6, 53, &b6, 1, payload, 3, out, 50), 0);
+    // In place.
+    memcpy(out + 28, "here", 4);
+    assert_int_equal(ip_write_udp(&a4, 53, &b4, 40000, out + 28, 4, out, sizeof(out)), 32);
+    assert_memory_equal(out + 28, "here", 4);
+    assert_checksums(out, 32);
     assert_int_equal(ip_write_udp(&a4, 53, &b4, 1, payload, 3, out, 30), 0);
     assert_int_equal(ip_write_udp(&a4, 53, &b6, 1, payload, 3, out, sizeof(out)), 0);
     struct addr none = {0};
@@ -313,6 +322,94 @@ static void test_udp_length(void **state) {
     }
 }
 
+static void test_too_big(void **state) {
+    (void)state;
+    uint8_t out[2000];
+    struct ip_packet packet;
+    assert_int_equal(parse(syn4, sizeof(syn4), &packet), WIRE_OK);
+    assert_int_equal(ip_write_too_big(&packet, 1300, out, sizeof(out)), 28 + sizeof(syn4));
+    assert_checksums(out, 28 + sizeof(syn4));
+    assert_memory_equal(out + 20, "\3\4", 2);
+    assert_memory_equal(out + 24, "\0\0\x05\x14", 4); // RFC 1191 4: the lower half
+    assert_memory_equal(out + 28, syn4, sizeof(syn4));
+    assert_int_equal(parse(syn6, sizeof(syn6), &packet), WIRE_OK);
+    assert_int_equal(ip_write_too_big(&packet, 1300, out, sizeof(out)), 48 + sizeof(syn6));
+    assert_checksums(out, 48 + sizeof(syn6));
+    assert_memory_equal(out + 40, "\2\0", 2);
+    assert_memory_equal(out + 44, "\0\0\x05\x14", 4);
+    assert_memory_equal(out + 48, syn6, sizeof(syn6));
+    assert_int_equal(ip_write_too_big(&packet, 1300, out, 48 + 56 + 7), 0);
+    packet.fragment = true;
+    assert_int_equal(ip_write_too_big(&packet, 1300, out, sizeof(out)), 0);
+}
+
+static void test_echo(void **state) {
+    (void)state;
+    static uint8_t payload[70000], out[70000];
+    struct addr a4 = addr_ipv4(0xc6336407), b4 = addr_ipv4(0xc0000002), a6, b6;
+    struct ip_packet packet;
+    assert_int_equal(addr_parse("2001:db8::9", 11, &a6), 0);
+    assert_int_equal(addr_parse("fd00::2", 7, &b6), 0);
+    const struct {
+        enum ip_echo kind;
+        const struct addr *source, *destination;
+        size_t header;
+        uint8_t type, protocol;
+    } rows[] = {
+        {IP_ECHO_REQUEST, &b4, &a4, 20, 8, IPPROTO_ICMP},
+        {IP_ECHO_REPLY, &a4, &b4, 20, 0, IPPROTO_ICMP},
+        {IP_ECHO_REQUEST, &b6, &a6, 40, 128, IPPROTO_ICMPV6},
+        {IP_ECHO_REPLY, &a6, &b6, 40, 129, IPPROTO_ICMPV6},
+    };
+    for (size_t i = 0; i < 4; i++) {
+        size_t len = ip_write_echo(rows[i].kind, rows[i].source, rows[i].destination, 0x1234, 0xfedc,
+                                   (const uint8_t *)"ping", 4, out, sizeof(out));
+        assert_int_equal(len, rows[i].header + 12);
+        assert_checksums(out, len);
+        assert_int_equal(ip_packet_parse(out, len, &packet), WIRE_OK);
+        assert_int_equal(packet.protocol, rows[i].protocol);
+        assert_int_equal(packet.icmp_type, rows[i].type);
+        assert_int_equal(packet.icmp_code, 0);
+        assert_int_equal(packet.echo_identifier, 0x1234);
+        assert_int_equal(packet.echo_sequence, 0xfedc);
+        assert_true(addr_equal(&packet.source, rows[i].source) && addr_equal(&packet.destination, rows[i].destination));
+        assert_int_equal(packet.payload, rows[i].header + 8);
+        assert_memory_equal(out + packet.payload, "ping", 4);
+    }
+    assert_int_equal(ip_write_echo(IP_ECHO_REPLY, &a4, &b4, 1, 1, payload, 65507, out, sizeof(out)), 65535);
+    assert_checksums(out, 65535);
+    assert_int_equal(ip_write_echo(IP_ECHO_REPLY, &a4, &b4, 1, 1, payload, 65508, out, sizeof(out)), 0);
+    assert_int_equal(ip_write_echo(IP_ECHO_REPLY, &a4, &b4, 1, 1, payload, 10, out, 37), 0);
+    assert_int_equal(ip_write_echo(IP_ECHO_REPLY, &a4, &b6, 1, 1, payload, 0, out, sizeof(out)), 0);
+}
+
+static void test_fragment(void **state) {
+    (void)state;
+    static uint8_t payload[70000], whole[70000], first[70000], second[70000];
+    struct addr a6, b6;
+    struct ip_packet packet;
+    assert_int_equal(addr_parse("2001:db8::9", 11, &a6), 0);
+    assert_int_equal(addr_parse("fd00::2", 7, &b6), 0);
+    for (size_t i = 0; i < sizeof(payload); i++) payload[i] = (uint8_t)(i * 7 + i / 256);
+    size_t len = ip_write_udp(&a6, 7, &b6, 9, payload, 65527, whole, sizeof(whole));
+    size_t first_len = ip_write_fragment(whole, len, 0x01020304, false, first, IP_PACKET_MAX);
+    size_t second_len = ip_write_fragment(whole, len, 0x01020304, true, second, IP_PACKET_MAX);
+    // All but the last carry a multiple of 8 bytes; together they carry everything.
+    assert_int_equal((first_len - 48) % 8, 0);
+    assert_int_equal(first_len - 48 + second_len - 48, len - 40);
+    assert_memory_equal(first + 40, "\x11\0\0\1\1\2\3\4", 8);
+    assert_int_equal(second[42] << 8 | second[43], first_len - 48);
+    assert_memory_equal(second + 44, "\1\2\3\4", 4);
+    assert_memory_equal(first + 48, whole + 40, first_len - 48);
+    assert_memory_equal(second + 48, whole + first_len - 8, second_len - 48);
+    assert_int_equal(ip_packet_parse(first, first_len, &packet), WIRE_OK);
+    assert_true(packet.fragment && addr_equal(&packet.source, &a6) && addr_equal(&packet.destination, &b6));
+    assert_int_equal(ip_packet_parse(second, second_len, &packet), WIRE_OK);
+    assert_true(packet.fragment);
+    assert_int_equal(ip_write_fragment(whole, len, 1, false, first, first_len - 1), 0);
+    assert_int_equal(ip_write_fragment(whole, 1000, 1, false, first, sizeof(first)), 0); // needs none
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parse),
@@ -322,6 +419,9 @@ int main(void) {
         cmocka_unit_test(test_reset),
         cmocka_unit_test(test_unreachable),
         cmocka_unit_test(test_unreachable_never),
+        cmocka_unit_test(test_too_big),
+        cmocka_unit_test(test_echo),
+        cmocka_unit_test(test_fragment),
         cmocka_unit_test(test_udp),
         cmocka_unit_test(test_udp_length),
     };
