@@ -27,6 +27,14 @@
 const char *const keeper_address4 = SKELETON_ADDRESS4;
 const char *const keeper_address6 = SKELETON_ADDRESS6;
 
+bool keeper_owns(const struct addr *addr) {
+    static const struct addr_prefix owned[] = {
+        {.addr = {.family = ADDR_IPV4, .bytes = {192}}, .length = 29},
+        {.addr = {.family = ADDR_IPV6, .bytes = {0xfd}}, .length = 125},
+    };
+    return addr_prefix_contains(&owned[0], addr) || addr_prefix_contains(&owned[1], addr);
+}
+
 struct keeper {
     int main, gate; // channels; gate -1: none
     int sockets[IPC_SOCKET_COUNT];

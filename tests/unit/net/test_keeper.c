@@ -11,11 +11,17 @@ static const char *const targets[] = {"93.184.216.34", "2001:db8::9"};
 
 // ---- no gate ----
 
-static int refused_tcp(void *data) {
-    uint64_t start = clock_us();
-    int fd = lab_connect(data, 80, 3000);
-    if (fd != -ECONNREFUSED) return 1;
-    return clock_us() - start < 50000 ? 0 : 2;
+static int refused_tcp(void *data) { return lab_connect(data, 80, 3000) == -ECONNREFUSED ? 0 : 1; }
+
+static int refused_soon(void *data) {
+    uint64_t best = UINT64_MAX; // of several: a loaded machine may be late once
+    for (int i = 0; i < 5; i++) {
+        uint64_t start = clock_us();
+        if (lab_connect(data, 80, 3000) != -ECONNREFUSED) return 1;
+        uint64_t took = clock_us() - start;
+        if (took < best) best = took;
+    }
+    return best < 50000 ? 0 : 2;
 }
 
 // Sending fails, or the error comes back, at once.
@@ -50,14 +56,14 @@ static void test_refuses_without_gate(void **state) {
     (void)state;
     lab_start(&lab, runner, inside, NULL);
     for (size_t i = 0; i < 2; i++) {
-        assert_int_equal(lab_inside_run(&lab, false, refused_tcp, (void *)(uintptr_t)targets[i]), 0);
+        assert_int_equal(lab_inside_run(&lab, false, refused_soon, (void *)(uintptr_t)targets[i]), 0);
         assert_int_equal(lab_inside_run(&lab, false, refused_udp, (void *)(uintptr_t)targets[i]), 0);
         assert_int_equal(lab_inside_run(&lab, false, refused_ping, (void *)(uintptr_t)targets[i]), 0);
     }
     // and again when a gate was there and is gone
     lab_gate(&lab);
     lab_gate_lose(&lab);
-    for (size_t i = 0; i < 2; i++) assert_int_equal(lab_inside_run(&lab, false, refused_tcp, (void *)(uintptr_t)targets[i]), 0);
+    for (size_t i = 0; i < 2; i++) assert_int_equal(lab_inside_run(&lab, false, refused_soon, (void *)(uintptr_t)targets[i]), 0);
     lab_stop(&lab);
 }
 
