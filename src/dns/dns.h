@@ -69,6 +69,8 @@ struct dns_front_callbacks {
 struct dns_front *dns_front_new(struct event_base *base, struct dns_client *client, struct dns_pool *pool,
                                 const struct dns_front_callbacks *callbacks);
 void dns_front_free(struct dns_front *front);
+// While paused no further query of a TCP connection is taken (its client waits).
+void dns_front_pause(struct dns_front *front, bool paused);
 
 // answer NULL: nothing is sent (the message was not even a query). May be called from inside or later.
 typedef void dns_front_reply(const uint8_t *answer, size_t len, void *data);

@@ -23,6 +23,7 @@
 #define STREAM_IDLE_S 10
 #define STREAM_QUERY_MAX 4096      // bytes: a question, padding (RFC 8467) and cookies are far below
 #define STREAM_OUT_MAX (64 * 1024) // unread answers beyond which no further query is taken
+#define STREAM_TURN_STEPS 4        // reads in one turn of the loop
 #define PREFIX_SIZE 2
 
 struct stream {
@@ -74,7 +75,7 @@ static void stream_reply(const uint8_t *answer, size_t len, void *data) {
 }
 
 static bool may_take(const struct stream *stream) {
-    return !stream->broken && stream->outstanding < STREAM_OUTSTANDING_MAX && stream->out.len <= STREAM_OUT_MAX;
+    return !stream->broken && !stream->front->paused && stream->outstanding < STREAM_OUTSTANDING_MAX && stream->out.len <= STREAM_OUT_MAX;
 }
 
 // Takes whole queries from what was read.
@@ -142,11 +143,15 @@ static void stream_watch(struct stream *stream) {
 // One turn: takes, answers, writes, then waits for what it needs next. Frees the stream when it is through.
 static void stream_run(struct stream *stream) {
     stream->running = true;
+    int steps = 0;
+    bool more;
     do {
         take_queries(stream);
         write_some(stream);
-    } while (!stream->broken && ((has_query(stream) && may_take(stream)) || read_some(stream)));
+        more = !stream->broken && ((has_query(stream) && may_take(stream)) || read_some(stream));
+    } while (more && ++steps < STREAM_TURN_STEPS);
     stream->running = false;
+    if (more) event_active(stream->readable, EV_READ, 0); // others first: a client that feeds us for ever gets its turns
     bool through = stream->ended && stream->outstanding == 0 && stream->out.len == 0;
     if (stream->broken || through)
         stream_free(stream);
@@ -190,6 +195,18 @@ void dns_front_stream(struct dns_front *front, int fd, const struct addr *server
         return;
     }
     stream_alive(stream);
+}
+
+void dns_front_pause(struct dns_front *front, bool paused) {
+    if (!front) return;
+    front->paused = paused;
+    LIST_FOREACH (&front->streams, node) {
+        struct stream *stream = LIST_ENTRY(node, struct stream, link);
+        if (paused)
+            event_del(stream->readable);
+        else
+            event_active(stream->readable, EV_READ, 0);
+    }
 }
 
 void dns_stream_free_all(struct dns_front *front) {

@@ -19,6 +19,7 @@ struct dns_front {
     struct dns_pool *pool;
     struct dns_front_callbacks callbacks;
     struct list queries, forwards, streams;
+    bool paused;
     unsigned query_count, forward_count, stream_count;
     uint8_t answer[DNS_MESSAGE_MAX]; // the one being built; replies copy what they keep
     uint8_t rdata[DNS_MESSAGE_MAX];

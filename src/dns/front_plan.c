@@ -35,12 +35,8 @@ static bool is_local_pointer(const struct dns_pool *pool, const struct dns_quest
 
 // Whether the server that the sandbox addressed can be meant: one outside, and allowed.
 static bool server_allowed(const struct policy *policy, const struct dns_pool *pool, const struct addr *server) {
-    struct addr own;
-    const char *const own_addresses[] = {keeper_address4, keeper_address6};
     if (server->family == ADDR_NONE || addr_is_loopback(server) || addr_is_unspecified(server)) return false;
-    if (dns_pool_contains(pool, server)) return false;
-    for (size_t i = 0; i < ARRAY_LENGTH(own_addresses); i++)
-        if (addr_parse(own_addresses[i], strlen(own_addresses[i]), &own) == 0 && addr_equal(&own, server)) return false;
+    if (dns_pool_contains(pool, server) || keeper_owns(server)) return false;
     struct policy_request request = {.protocol = POLICY_UDP, .address = server, .port = 53};
     return policy_decide(policy, &request).verdict == POLICY_ALLOW;
 }
@@ -83,7 +79,8 @@ struct front_plan front_plan_make(const struct policy *policy, const struct dns_
     if (!facts.base_allow && !facts.names_are_policy) return plan_ranges(question, decision);
     if (decision.verdict == POLICY_DENY) return (struct front_plan){.kind = FRONT_DENY, .decision = decision};
     if (!root && policy_name_bound(policy, question->name)) return plan_name(question, decision, false);
-    if (facts.base_allow) return (struct front_plan){FRONT_OPEN, decision, server_allowed(policy, pool, server)};
+    if (facts.base_allow && facts.dns_names == POLICY_DNS_REAL)
+        return (struct front_plan){FRONT_OPEN, decision, server_allowed(policy, pool, server)};
     // Where names are the policy, what an address is called is nobody's business.
     if (question->type == DNS_PTR && dns_reverse_is(question->name)) return deny(POLICY_DNS_NAME_DENIED);
     return plan_name(question, decision, facts.dns_names == POLICY_DNS_REAL);

@@ -15,7 +15,9 @@ static const char names[] =
     "  - host: mixed.test\n  - host: \"*.w.test\"\n";
 static const char names_real[] = "version: 1\ndns: {names: real}\nallow:\n  - host: a.test\n    private: true\n"
                                  "  - host: mixed.test\n  - host: noroute.test\n    private: true\n"
-                                 "  - host: stray.test\n    private: true\n";
+                                 "  - host: stray.test\n    private: true\n"
+                                 // what the lab's names lead to: only an entry that means the loopback opens it
+                                 "  - cidr: 127.0.0.0/8\n    ports: [9]\n  - cidr: \"::1/128\"\n    ports: [9]\n";
 static const char ranges[] = "version: 1\nallow:\n  - cidr: 127.0.0.0/8\n    ports: [443]\n";
 static const char ranges_real[] = "version: 1\ndns: {names: real}\nallow:\n  - cidr: 127.0.0.0/8\n    ports: [443]\n";
 static const char none_real[] = "version: 1\ndns: {names: real}\n";
