@@ -38,10 +38,11 @@ static void connector_finish(struct connector *connector, int fd, const struct a
     connector_done *done = connector->done;
     void *data = connector->data;
     struct policy_decision copy;
+    struct addr where = peer ? *peer : (struct addr){0};
     if (denied) copy = *denied;
     if (denied) copy.name = NULL; // it points into the connector
     connector_free(connector);
-    done(fd, peer, denied ? &copy : NULL, data);
+    done(fd, peer ? &where : NULL, denied ? &copy : NULL, data);
 }
 
 static void connector_dialled(int fd, const struct addr *peer, void *data) {
@@ -67,7 +68,13 @@ static void connector_resolved(int status, const struct addr *answers, size_t co
     struct policy_decision decision = policy_judge_answers(connector->gate->policy, &connector->request, answers,
                                                            status < 0 ? 0 : count, allowed, &allowed_count);
     if (allowed_count == 0) {
-        connector_finish(connector, status < 0 ? status : -EACCES, NULL, &decision);
+        struct policy_request each = connector->request;
+        const struct addr *denied = NULL; // the log says which answer it was
+        for (size_t i = 0; status >= 0 && i < count && !denied; i++) {
+            each.address = &answers[i];
+            if (policy_decide(connector->gate->policy, &each).verdict == POLICY_DENY) denied = &answers[i];
+        }
+        connector_finish(connector, status < 0 ? status : -EACCES, denied, &decision);
         return;
     }
     struct addr judged[DNS_ADDRESSES_MAX];

@@ -80,8 +80,8 @@ static void flow_close(int fd, bool reset) {
 
 void flow_end(struct flow *flow, bool reset) {
     struct gate *gate = flow->gate;
-    uint64_t bytes_out = flow->relay.bytes[RELAY_SANDBOX];
-    uint64_t bytes_in = flow->relay.bytes[RELAY_UPSTREAM];
+    uint64_t bytes_out = flow->carried[RELAY_SANDBOX] + flow->relay.bytes[RELAY_SANDBOX];
+    uint64_t bytes_in = flow->carried[RELAY_UPSTREAM] + flow->relay.bytes[RELAY_UPSTREAM];
     if (flow->http) {
         bytes_out += http_relay_bytes(flow->http, RELAY_SANDBOX);
         bytes_in += http_relay_bytes(flow->http, RELAY_UPSTREAM);
@@ -121,7 +121,7 @@ void flow_stop_timer(struct flow *flow) {
 
 struct policy_request flow_request(const struct flow *flow) {
     return (struct policy_request){
-        .protocol = POLICY_TCP,
+        .protocol = flow->protocol,
         .app = flow->app,
         .dialled = flow->dialled,
         .claimed = flow->name,

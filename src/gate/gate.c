@@ -5,11 +5,13 @@
 #include "gate/gate.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,16 +21,38 @@
 #include "gate/state.h"
 
 #define GATE_START_MS 10000
-#define GATE_FLUSH_MS 500
+#define GATE_FLUSH_MS 10000 // main reads at once unless it is stopped; if it ends, the wait ends too
+#define GATE_REST_US 100000
 
 static _Alignas(max_align_t) uint8_t gate_buffer[CHANNEL_BUFFER_SIZE];
 
 void gate_pause(struct gate *gate, bool paused) {
+    gate->paused = paused;
     for (int i = 0; i < IPC_SOCKET_COUNT; i++) {
         if (!gate->socket_events[i]) continue;
         if (paused) event_del(gate->socket_events[i]);
         else event_add(gate->socket_events[i], NULL);
     }
+    dns_front_pause(gate->front, paused);
+    if (paused) return;
+    LIST_FOREACH(&gate->flows, node) {
+        struct flow *flow = LIST_ENTRY(node, struct flow, link);
+        if (flow->state == FLOW_HTTP) http_relay_resume(flow);
+    }
+}
+
+static void gate_rested(evutil_socket_t fd, short what, void *data) {
+    (void)fd;
+    (void)what;
+    struct gate *gate = data;
+    for (int i = IPC_SOCKET_TCP4; i <= IPC_SOCKET_TCP6 && !gate->paused; i++) event_add(gate->socket_events[i], NULL);
+}
+
+void gate_rest(struct gate *gate) {
+    struct timeval moment = {.tv_usec = GATE_REST_US};
+    if (!gate->rest) gate->rest = evtimer_new(gate->base, gate_rested, gate);
+    if (!gate->rest || event_add(gate->rest, &moment) < 0) return;
+    for (int i = IPC_SOCKET_TCP4; i <= IPC_SOCKET_TCP6; i++) event_del(gate->socket_events[i]);
 }
 
 void gate_fail(struct gate *gate, const char *why) {
@@ -154,7 +178,7 @@ static int gate_make(struct gate *gate, int resolver) {
     gate->journal = journal_new(gate);
     gate->dns = dns_client_new(gate->base, resolver);
     gate->pool = dns_pool_new(&gate->facts.pool4, &gate->facts.pool6, gate_remember, gate);
-    if (!gate->journal || !gate->dns || !gate->pool) return -ENOMEM;
+    if (!gate->journal || !gate->dns || !gate->pool || exchange_init(gate) < 0) return -ENOMEM;
     gate->front = dns_front_new(gate->base, gate->dns, gate->pool, &callbacks);
     if (!gate->front) return -ENOMEM;
     return relay_engine_new(gate->base, &gate->relays);
@@ -210,9 +234,11 @@ static void gate_stop(struct gate *gate) {
     gate->closing = true;
     gate_pause(gate, true);
     LIST_FOREACH(&gate->flows, node) flow_end(LIST_ENTRY(node, struct flow, link), true);
+    exchange_done(gate);
     uint64_t until = clock_us() + GATE_FLUSH_MS * 1000;
     while (gate->journal && !journal_flush(gate->journal) && clock_us() < until) {
-        event_base_loop(gate->base, EVLOOP_ONCE | EVLOOP_NONBLOCK);
+        struct pollfd main_reads = {.fd = gate->channel, .events = POLLOUT};
+        poll(&main_reads, 1, 100);
     }
 }
 
@@ -227,6 +253,9 @@ static void gate_free(struct gate *gate) {
         if (gate->sockets[i] >= 0) close(gate->sockets[i]);
     }
     journal_free(gate->journal);
+    if (gate->exchange_sweep) event_free(gate->exchange_sweep);
+    free(gate->exchanges);
+    if (gate->rest) event_free(gate->rest);
     if (gate->channel_event) event_free(gate->channel_event);
     if (gate->keeper_event) event_free(gate->keeper_event);
     if (gate->keeper >= 0) close(gate->keeper);
@@ -256,7 +285,12 @@ static struct gate *gate_new(int channel) {
 
 int gate_main(int channel) {
     struct error err = {0};
+    struct rlimit limit;
     signal(SIGPIPE, SIG_IGN);
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
     struct gate *gate = gate_new(channel);
     if (!gate) return 1;
     int rc = gate_start(gate, &err);

@@ -18,9 +18,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "gate/state.h"
 
+#define HTTP_HEAD_US 30000000 // from the first byte of a head to its last
 #define HTTP_WATERMARK 262144 // bytes waiting towards one side before the other is read no further
 
 enum http_relay_state { HTTP_RELAY_HEAD, HTTP_RELAY_CONNECTING, HTTP_RELAY_EXCHANGE, HTTP_RELAY_ENDING };
@@ -36,8 +38,9 @@ struct http_relay {
     struct evbuffer *outgoing; // head and first bytes of the body, until there is a connection
     char method[16];
     uint64_t bytes[2];
+    uint64_t head_begun_us; // first byte of the head that is being read, 0: none
     enum http_relay_state state;
-    bool request_done, response_headed, until_close, client_eof, server_eof;
+    bool request_done, response_headed, until_close, client_eof, server_eof, answer_begun;
     bool keep_alive, upgrade, reused, dead;
 };
 
@@ -86,10 +89,17 @@ static struct policy_request http_relay_request(const struct http_relay *http) {
 
 bool http_relay_allowed(const struct flow *flow) {
     struct policy_request request = http_relay_request(flow->http);
+    if (flow->http->server) request.address = &flow->peer; // what was really dialled
     return policy_decide(flow->gate->policy, &request).verdict == POLICY_ALLOW;
 }
 
 // ---- the end ----
+
+// The flow goes on without this relay: its bytes stay counted.
+static void http_relay_carry(const struct http_relay *http) {
+    http->flow->carried[RELAY_SANDBOX] += http->bytes[RELAY_SANDBOX];
+    http->flow->carried[RELAY_UPSTREAM] += http->bytes[RELAY_UPSTREAM];
+}
 
 // The connection ends once what is written has gone out.
 static void http_relay_finish(struct http_relay *http) {
@@ -99,8 +109,7 @@ static void http_relay_finish(struct http_relay *http) {
     if (evbuffer_get_length(bufferevent_get_output(http->client)) > 0) return; // http_relay_written comes back
     struct flow *flow = http->flow;
     flow->fd = http_relay_take_fd(&http->client);
-    flow->relay.bytes[RELAY_SANDBOX] += http->bytes[RELAY_SANDBOX];
-    flow->relay.bytes[RELAY_UPSTREAM] += http->bytes[RELAY_UPSTREAM];
+    http_relay_carry(http);
     flow->http = NULL;
     http_relay_free(http);
     refusal_linger(flow, "", 0);
@@ -199,6 +208,7 @@ static void http_relay_upgraded(struct http_relay *http) {
     evbuffer_remove(first, flow->opening->bytes, flow->opening->len);
     flow->fd = http_relay_take_fd(&http->client);
     flow->upstream = http_relay_take_fd(&http->server);
+    http_relay_carry(http);
     flow->http = NULL;
     http_relay_free(http);
     flow_relay(flow, back_bytes, back_len);
@@ -221,7 +231,8 @@ static int http_relay_response_head(struct http_relay *http) {
         struct http1_head head;
         size_t len = evbuffer_get_length(input);
         if (len == 0) return 0;
-        http1_init(&http->response, HTTP1_RESPONSE, method);
+        if (!http->answer_begun) http1_init(&http->response, HTTP1_RESPONSE, method);
+        http->answer_begun = true;
         enum wire_result result = http1_head(&http->response, evbuffer_pullup(input, -1), len, &head);
         if (result == WIRE_MORE) return 0;
         bool unasked = result == WIRE_OK && head.status == 101 && !http->upgrade;
@@ -229,6 +240,7 @@ static int http_relay_response_head(struct http_relay *http) {
             http_relay_unreachable(http);
             return -1;
         }
+        http->answer_begun = false;
         http->bytes[RELAY_UPSTREAM] += head.len;
         evbuffer_remove_buffer(input, bufferevent_get_output(http->client), head.len);
         if (head.status == 101) {
@@ -345,7 +357,7 @@ static struct bufferevent *http_relay_side(struct http_relay *http, int fd) {
 
 static void http_relay_send(struct http_relay *http) {
     http->state = HTTP_RELAY_EXCHANGE;
-    http->server_eof = false;
+    http->server_eof = http->answer_begun = false;
     evbuffer_add_buffer(bufferevent_get_output(http->server), http->outgoing);
     http_relay_request_body(http, bufferevent_get_output(http->server));
 }
@@ -365,6 +377,8 @@ static void http_relay_connected(int fd, const struct addr *peer, const struct p
     struct http_relay *http = data;
     http->connector = NULL;
     if (fd < 0) {
+        struct policy_decision own = {.verdict = POLICY_DENY, .reason = POLICY_NODE_OWN_ADDRESS, .rule = POLICY_RULE_NONE};
+        if (!denied && fd == -EACCES) denied = &own; // the dial found itself on this host
         if (denied) http_relay_refuse(http, *denied);
         else http_relay_unreachable(http);
         return;
@@ -441,7 +455,8 @@ static int http_relay_host(struct http_relay *http, const struct http1_head *hea
 static void http_relay_connect(struct http_relay *http, const struct policy_decision *decision) {
     struct flow *flow = http->flow;
     const char *claimed = flow->dialled ? NULL : decision->name; // NULL: the destination itself
-    if (http->server && strcmp(http->server_name, claimed ? claimed : "") == 0) {
+    bool kept = http->server && strcmp(http->server_name, claimed ? claimed : "") == 0;
+    if (kept && http_relay_allowed(flow)) {
         http_relay_send(http);
         http->reused = true;
         return;
@@ -456,6 +471,7 @@ static void http_relay_connect(struct http_relay *http, const struct policy_deci
 }
 
 static void http_relay_judge(struct http_relay *http, const uint8_t *bytes, const struct http1_head *head) {
+    http->head_begun_us = 0;
     bool wellformed = head->form != HTTP1_FORM_AUTHORITY && !head->absolute_https && head->method.len < sizeof(http->method);
     if (!wellformed || http_relay_host(http, head) < 0) {
         http_relay_refuse_reason(http, POLICY_BAD_REQUEST);
@@ -482,7 +498,10 @@ static void http_relay_judge(struct http_relay *http, const uint8_t *bytes, cons
     http_relay_request_body(http, http->outgoing);
     if (http->dead || http->state == HTTP_RELAY_ENDING) return;
     flow_judged(http->flow, &request, &decision);
-    if (!http->flow->dialled && !http->flow->name && http->host[0]) http->flow->name = strdup(http->host);
+    if (!http->flow->dialled) { // the flow is the latest request's
+        free(http->flow->name);
+        http->flow->name = http->host[0] ? strdup(http->host) : NULL;
+    }
     http_relay_connect(http, &decision);
 }
 
@@ -490,19 +509,29 @@ static void http_relay_judge(struct http_relay *http, const uint8_t *bytes, cons
 static void http_relay_next(struct http_relay *http) {
     struct evbuffer *input = bufferevent_get_input(http->client);
     size_t len = evbuffer_get_length(input);
+    if (http->flow->gate->paused) return; // http_relay_resume comes back
     http->request_done = http->response_headed = false;
     if (http->client_eof && len == 0) {
         http_relay_finish(http);
         return;
     }
     if (len == 0) return;
-    http1_init(&http->request, HTTP1_REQUEST, (struct wire_slice){0});
+    uint64_t now = clock_us();
+    if (!http->head_begun_us) { // once a head: the parser goes on where it was
+        http->head_begun_us = now;
+        http1_init(&http->request, HTTP1_REQUEST, (struct wire_slice){0});
+    }
     struct http1_head head;
     const uint8_t *bytes = evbuffer_pullup(input, -1);
     enum wire_result result = http1_head(&http->request, bytes, len, &head);
     if (result == WIRE_OK) http_relay_judge(http, bytes, &head);
-    else if (result == WIRE_BAD || len >= HTTP1_HEAD_MAX) http_relay_refuse_reason(http, POLICY_BAD_REQUEST);
+    else if (result == WIRE_BAD || len >= HTTP1_HEAD_MAX || now - http->head_begun_us > HTTP_HEAD_US)
+        http_relay_refuse_reason(http, POLICY_BAD_REQUEST);
     else if (http->client_eof) http_relay_finish(http);
+}
+
+void http_relay_resume(struct flow *flow) {
+    if (flow->http->state == HTTP_RELAY_HEAD) bufferevent_trigger(flow->http->client, EV_READ, 0);
 }
 
 void http_relay_start(struct flow *flow) {

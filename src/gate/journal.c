@@ -79,6 +79,8 @@ static void journal_add(struct gate *gate, const struct ipc_decision *record) {
     }
     journal->ring[(journal->first + journal->count++) % JOURNAL_MAX] = *record;
     event_add(journal->writable, NULL);
+    // One long turn of the loop must not fill it while main is there to read.
+    if (journal->count % JOURNAL_PAUSE == 0) journal_flush(journal);
     if (journal->count >= JOURNAL_PAUSE && !journal->paused) {
         journal->paused = true;
         gate_pause(gate, true);
@@ -111,7 +113,7 @@ void journal_decision(struct gate *gate, const struct policy_request *request,
 void journal_flow(struct gate *gate, const struct flow *flow, uint64_t bytes_out, uint64_t bytes_in) {
     struct ipc_decision record = {
         .event = IPC_EVENT_FLOW,
-        .protocol = POLICY_TCP,
+        .protocol = flow->transport,
         .verdict = flow->reason == POLICY_POLICY_CHANGED ? POLICY_DENY : POLICY_ALLOW,
         .reason = flow->reason,
         .port = flow->port,

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// After a change of policy every open flow is judged again, with the name and address it was admitted by (semantics
-// section 10). Flows that are still on their way need nothing here: each step asks the policy in force.
+// After a change of policy every open flow and exchange is judged again, with the name and address it was admitted by
+// (semantics section 10). Flows that are still on their way need nothing here: each step asks the policy in force.
 #include "gate/state.h"
 
-static bool rejudge_allowed(const struct flow *flow) {
+static bool rejudge_allowed(struct flow *flow) {
     if (flow->state == FLOW_HTTP) return http_relay_allowed(flow);
     struct policy_request request = flow_request(flow);
     request.address = &flow->peer;
-    return policy_decide(flow->gate->policy, &request).verdict == POLICY_ALLOW;
+    struct policy_decision decision = policy_decide(flow->gate->policy, &request);
+    if (decision.verdict != POLICY_ALLOW) return false;
+    flow->rule = decision.rule; // rules are numbered anew with each generation
+    flow->reason = (uint8_t)decision.reason;
+    return true;
 }
 
 void rejudge_all(struct gate *gate, bool keep_existing, uint32_t *ret_closed, uint32_t *ret_kept) {
@@ -15,8 +19,9 @@ void rejudge_all(struct gate *gate, bool keep_existing, uint32_t *ret_closed, ui
     LIST_FOREACH(&gate->flows, node) {
         struct flow *flow = LIST_ENTRY(node, struct flow, link);
         if (flow->state != FLOW_RELAYING && flow->state != FLOW_HTTP) continue;
-        if (keep_existing || rejudge_allowed(flow)) {
-            flow->generation = gate->facts.generation;
+        bool allowed = rejudge_allowed(flow);
+        if (allowed || keep_existing) {
+            if (allowed) flow->generation = gate->facts.generation;
             ++*ret_kept;
         } else {
             flow->reason = POLICY_POLICY_CHANGED;
@@ -24,4 +29,5 @@ void rejudge_all(struct gate *gate, bool keep_existing, uint32_t *ret_closed, ui
             ++*ret_closed;
         }
     }
+    exchange_rejudge(gate, keep_existing, ret_closed, ret_kept);
 }

@@ -55,9 +55,11 @@ static void sniff_connected(int fd, const struct addr *peer, const struct policy
     struct flow *flow = data;
     flow->opening->connector = NULL;
     flow->upstream = fd;
-    if (peer) flow->peer = *peer;
+    if (fd >= 0) flow->peer = *peer;
     struct policy_request request = flow_request(flow);
     if (peer && (flow->name || flow->dialled)) request.address = peer;
+    struct policy_decision own = sniff_reason(POLICY_NODE_OWN_ADDRESS);
+    if (!denied && fd == -EACCES) denied = &own; // the dial found itself on this host
     if (fd < 0 && !denied) {
         struct policy_decision failed = flow_unreachable(flow, &request);
         sniff_answer(flow, &request, &failed, TLS_ALERT_ACCESS_DENIED);
@@ -238,7 +240,7 @@ static void sniff_back(evutil_socket_t fd, short what, void *data) {
         sniff_deadline(flow); // the end or a failure of the upstream side is the relay's to pass on
     } else {
         (void)!recv(fd, bytes, (size_t)sent, 0);
-        flow->relay.bytes[RELAY_UPSTREAM] += (uint64_t)sent;
+        flow->carried[RELAY_UPSTREAM] += (uint64_t)sent;
     }
 }
 

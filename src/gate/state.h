@@ -21,6 +21,7 @@
 #include "base/addr.h"
 #include "base/list.h"
 #include "dns/dns.h"
+#include "gate/exchange.h"
 #include "net/net.h"
 #include "policy/policy.h"
 #include "wire/http1.h"
@@ -73,8 +74,11 @@ struct flow {
     struct addr source, destination, peer; // peer: what was dialled
     uint16_t source_port, port;
     uint8_t state, app, reason;
+    uint8_t protocol;         // what it is judged as: TCP, or UDP where an entry opens a DNS server over UDP
+    uint8_t transport;        // what it is: TCP; other in what exchanges give to the journal
+    uint64_t carried[2];      // bytes moved before a relay, by enum relay_side
     bool counted;             // a decision was logged, so its end is logged too
-    bool open_destination;    // sniffed only because a guardrail has names: the destination is allowed whatever comes
+    bool open_destination;    // allowed whatever comes; sniffed because a guardrail has names, or to learn what comes
     bool dns;                 // TCP to port 53, answered by the DNS front
     bool refuse_only;         // accepted only so that the refusal can be told in HTTP
     struct relay relay;
@@ -97,15 +101,20 @@ struct gate {
     struct dns_front *front;
     struct relay_engine *relays;
     struct list flows;
-    uint32_t flow_count;
+    uint32_t flow_count;         // with exchanges
+    struct exchange_table *exchanges;
+    struct event *exchange_sweep;
+    struct event *rest;          // timer of gate_rest
     struct list pending[GATE_BUCKETS];
     uint32_t hash_seed;
     struct journal *journal;
+    bool paused;                 // the log is behind: no new work
     bool closing;
 };
 
 // gate.c
 void gate_pause(struct gate *gate, bool paused); // stops or resumes taking new work while the log is behind
+void gate_rest(struct gate *gate);               // out of descriptors or memory: accepts again in a moment
 void gate_fail(struct gate *gate, const char *why);      // tells main and ends: the sandbox has no network then
 
 // journal.c: the decision log's way to main, in order and without loss; while main is slow the gate takes no new work
@@ -132,8 +141,8 @@ const char *flow_admitted_name(const struct flow *flow);
 
 // connector.c: from a judged destination to a connected socket
 struct connector;
-// fd >= 0: connected; peer is what was dialled. fd < 0: -errno; denied is the decision if the answers were refused, else
-// NULL. The connector is gone when this is called. Never called from inside connector_start.
+// fd >= 0: connected; peer is what was dialled. fd < 0: -errno; denied is the decision if the answers were refused (peer is
+// then the first denied one), else NULL. The connector is gone when this is called. Never called from inside connector_start.
 typedef void connector_done(int fd, const struct addr *peer, const struct policy_decision *denied, void *data);
 // name not NULL: resolves it in this family (ADDR_NONE: both), judges every answer with the request, dials what may be
 // dialled. name NULL: dials request->address, which the caller has judged. NULL: out of memory or descriptors.
@@ -156,6 +165,7 @@ void http_relay_start(struct flow *flow); // takes fd, upstream and the opening'
 void http_relay_free(struct http_relay *http);
 // Whether the host that the connection is used for now is still allowed.
 bool http_relay_allowed(const struct flow *flow);
+void http_relay_resume(struct flow *flow); // the log has room again
 uint64_t http_relay_bytes(const struct http_relay *http, enum relay_side side);
 
 // refusal.c
@@ -171,6 +181,9 @@ void refusal_send_raw(struct gate *gate, const struct addr *destination, const u
 
 // datagram.c
 void datagram_readable(evutil_socket_t fd, short what, void *data);
+// The verdict on a datagram to request->address. Of a synthetic address its name is judged (request is changed), which
+// never allows datagrams.
+struct policy_decision datagram_decide(struct gate *gate, struct policy_request *request);
 void datagram_echo(struct gate *gate, const struct ip_packet *request); // an ICMP echo request
 
 // rejudge.c

@@ -14,20 +14,6 @@
 
 #define SYN_BATCH 64 // packets or accepts a turn, so that flows get theirs
 
-static struct addr syn_skeleton_first[2]; // the skeleton's own: the /29 (RFC 7335) and /125 around its addresses
-
-static bool syn_is_skeleton(const struct addr *addr) {
-    if (syn_skeleton_first[0].family == ADDR_NONE) {
-        addr_parse(keeper_address4, strlen(keeper_address4), &syn_skeleton_first[0]);
-        addr_parse(keeper_address6, strlen(keeper_address6), &syn_skeleton_first[1]);
-    }
-    for (size_t i = 0; i < ARRAY_LENGTH(syn_skeleton_first); i++) {
-        struct addr_prefix own = {.addr = syn_skeleton_first[i], .length = i == 0 ? 29 : 125};
-        if (addr_prefix_contains(&own, addr)) return true;
-    }
-    return false;
-}
-
 void syn_admit(struct flow *flow) {
     struct opening *opening = flow->opening;
     struct ip_packet packet;
@@ -79,10 +65,12 @@ static void syn_connected(int fd, const struct addr *peer, const struct policy_d
     struct flow *flow = data;
     flow->opening->connector = NULL;
     flow->upstream = fd;
-    if (peer) flow->peer = *peer;
     struct policy_request request = flow_request(flow);
     if (peer) request.address = peer;
+    if (fd >= 0) flow->peer = *peer;
     if (fd < 0) {
+        struct policy_decision own = syn_reason(POLICY_NODE_OWN_ADDRESS);
+        if (!denied && fd == -EACCES) denied = &own; // the dial found itself on this host
         if (denied) flow_judged(flow, &request, denied);
         else flow_unreachable(flow, &request);
         syn_refuse(flow, denied ? -ECONNREFUSED : fd);
@@ -107,7 +95,9 @@ static void syn_connect(struct flow *flow, const struct policy_request *request,
 
 // A port of the sandbox's loopback that an entry opened stands for the host's, by name if the entry has the name.
 static bool syn_loopback(struct flow *flow, struct policy_request *request) {
-    if (!addr_is_loopback(&flow->destination)) return false;
+    static const struct addr one = {.family = ADDR_IPV6, .bytes = {[15] = 1}};
+    struct addr local = addr_ipv4(0x7f000001);
+    if (!addr_equal(&flow->destination, &local) && !addr_equal(&flow->destination, &one)) return false;
     flow->dialled = "localhost";
     request->dialled = flow->dialled;
     request->address = &flow->destination;
@@ -122,12 +112,28 @@ static bool syn_is_open(struct gate *gate, struct policy_request request) {
     return policy_decide(gate->policy, &request).verdict == POLICY_ALLOW;
 }
 
+// A DNS server that a CIDR entry opens over either transport is relayed to over both (semantics section 8): a truncated
+// answer comes again over TCP. The flow is then judged as what the entry says.
+static bool syn_dns_server(struct flow *flow, struct policy_request *request, struct policy_decision *decision) {
+    for (int i = 0; i < 2; i++) {
+        if (decision->verdict == POLICY_ALLOW && decision->reason == POLICY_ALLOWED_CIDR) return true;
+        if (i == 1 || flow->dialled) break;
+        struct policy_request datagram = *request;
+        datagram.protocol = POLICY_UDP;
+        struct policy_decision other = policy_decide(flow->gate->policy, &datagram);
+        if (other.verdict != POLICY_ALLOW || other.reason != POLICY_ALLOWED_CIDR) break;
+        *decision = other;
+        request->protocol = flow->protocol = POLICY_UDP;
+    }
+    return false;
+}
+
 static void syn_judge(struct flow *flow) {
     struct gate *gate = flow->gate;
     struct policy_request request = flow_request(flow);
     if (!syn_loopback(flow, &request) && gate->facts.synthetic && dns_pool_contains(gate->pool, &flow->destination)) {
         request.dialled = flow->dialled = dns_pool_name(gate->pool, &flow->destination);
-        if (!flow->dialled || syn_is_skeleton(&flow->destination)) {
+        if (!flow->dialled) {
             struct policy_decision unmapped = syn_reason(POLICY_NO_NAME);
             syn_denied(flow, &request, &unmapped);
             return;
@@ -135,7 +141,7 @@ static void syn_judge(struct flow *flow) {
         request.address = NULL;
     }
     struct policy_decision decision = policy_decide(gate->policy, &request);
-    bool relayed_dns = decision.verdict == POLICY_ALLOW && decision.reason == POLICY_ALLOWED_CIDR;
+    bool relayed_dns = flow->port == 53 && !keeper_owns(&flow->destination) && syn_dns_server(flow, &request, &decision);
     if (flow->port == 53 && !relayed_dns) {
         flow->dns = true;
         syn_admit(flow);
@@ -145,6 +151,7 @@ static void syn_judge(struct flow *flow) {
     } else if (decision.verdict == POLICY_DENY) {
         syn_denied(flow, &request, &decision);
     } else if (decision.verdict == POLICY_ALLOW || flow->dialled) {
+        flow->open_destination = decision.verdict == POLICY_INSPECT && syn_is_open(gate, request);
         syn_connect(flow, &request, request.address ? NULL : flow->dialled);
     } else if (syn_is_open(gate, request)) {
         flow->open_destination = true;
@@ -172,13 +179,13 @@ static void syn_new(struct gate *gate, struct ip_packet *syn) {
         if (flow->state == FLOW_ADMITTED) syn_admit(flow);
         return;
     }
-    if (syn_is_skeleton(&syn->destination)) {
+    if (keeper_owns(&syn->destination) && syn->destination_port != 53) {
         struct policy_decision own = syn_reason(POLICY_NODE_OWN_ADDRESS);
         journal_decision(gate, &request, &own);
         syn_answer(gate, syn, -ECONNREFUSED);
         return;
     }
-    if (gate->flow_count < gate->facts.max_connections) flow = flow_new(gate, syn);
+    if (gate->flow_count < gate->facts.max_connections || exchange_make_room(gate)) flow = flow_new(gate, syn);
     if (!flow) {
         struct policy_decision limit = syn_reason(POLICY_LIMIT_EXCEEDED);
         journal_decision(gate, &request, &limit);
@@ -202,7 +209,7 @@ static void syn_packet(struct gate *gate, uint8_t *bytes, size_t len) {
 void syn_readable(evutil_socket_t fd, short what, void *data) {
     (void)what;
     struct gate *gate = data;
-    uint8_t bytes[2048];
+    static uint8_t bytes[IP_PACKET_MAX + 1]; // echo requests may be long
     for (int i = 0; i < SYN_BATCH; i++) {
         ssize_t len = recv(fd, bytes, sizeof(bytes), MSG_TRUNC);
         if (len < 0) return;
@@ -238,7 +245,11 @@ void syn_accept(evutil_socket_t listener, short what, void *data) {
         struct sockaddr_storage from, to;
         socklen_t from_len = sizeof(from), to_len = sizeof(to);
         AUTO_CLOSE int fd = accept4(listener, (struct sockaddr *)&from, &from_len, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0) return;
+        if (fd < 0) {
+            bool full = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
+            if (full) gate_rest(gate); // else the listener would stay readable and the loop spin
+            return;
+        }
         int one = 1;
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
         struct addr source, destination;
