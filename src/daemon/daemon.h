@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 
+struct learn;
 struct policy_model;
 struct policy_node;
 
@@ -20,11 +21,29 @@ struct daemon_run {
     size_t read_count, write_count;
     int log_fd;  // decision log, or -1
     bool quiet;  // no summary of denials
+    struct learn *learn; // learn mode, else NULL; model is then the one that was opened for it
 };
+
+// Learn mode: checks that path can be written and opens the model, which must be one of base deny, for learning. The model
+// is the caller's and outlives what is returned. node: NULL if there is none. 0, or negative errno with a message.
+int daemon_learn_new(const char *path, struct policy_model *model, const struct policy_node *node,
+                     struct learn **ret_learn, struct error *err);
+void daemon_learn_free(struct learn *learn); // NULL is fine
 
 // Runs the command to its end. Returns the exit status of `penstock run` (125, 126, 127 for our own errors, which have
 // been printed).
 int daemon_run(const struct daemon_run *run);
+
+// Tries each mechanism that a sandbox needs and prints what it found, as text or JSON. 0, or 1 if `penstock run` cannot work.
+int daemon_doctor(bool json);
+
+struct daemon_self_test {
+    bool json;
+    bool keep_going; // after a failure
+    bool direct;     // without sandboxes, to see that the test can fail
+};
+// Tries to escape from real sandboxes on this machine and prints pass or FAIL for each attempt. 0 if all passed, else 1.
+int daemon_self_test(const struct daemon_self_test *options);
 
 // The internal roles, by the word after "penstock @": returns false if argv is not a role, else the exit status.
 bool daemon_role(int argc, char **argv, int *ret_status);

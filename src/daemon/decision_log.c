@@ -10,7 +10,9 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "daemon/learn.h"
 
+#define DECISION_LOG_SHOWN 20
 #define DECISION_LOG_DENIALS 256 // different destinations kept for the summary; a sandbox can make up any number
 
 struct denial {
@@ -26,6 +28,7 @@ struct decision_log {
     int fd;
     int failure;
     char sandbox[64];
+    const struct learn *learn; // or NULL
     struct denial *denials;
     size_t denial_count;
     uint64_t more; // denials of destinations that found no place
@@ -45,7 +48,8 @@ void decision_log_free(struct decision_log *log) {
     free(log);
 }
 
-int decision_log_failure(const struct decision_log *log) { return log->failure; }
+void decision_log_learn(struct decision_log *log, const struct learn *learn) { log->learn = learn; }
+
 
 static void decision_log_write(struct decision_log *log, const char *text, size_t len) {
     while (len > 0 && !log->failure) {
@@ -53,12 +57,19 @@ static void decision_log_write(struct decision_log *log, const char *text, size_
         if (written < 0 && errno == EINTR) continue;
         if (written < 0) {
             log->failure = -errno;
-            fprintf(stderr, "penstock: decision log: %s; the log is incomplete from here\n", strerror(errno));
             return;
         }
         text += written;
         len -= (size_t)written;
     }
+}
+
+static void decision_log_would_deny(const struct decision_log *log, const struct ipc_decision *record, json_t *json) {
+    struct policy_decision decision;
+    char hint[POLICY_HINT_SIZE];
+    if (!json || !log->learn || !learn_would_deny(log->learn, record, &decision, hint)) return;
+    json_object_set_new(json, "would_deny", json_string(policy_reason_name(decision.reason)));
+    if (hint[0]) json_object_set_new(json, "hint", json_string(hint));
 }
 
 static void decision_log_line(struct decision_log *log, const struct ipc_decision *record, const struct policy *policy) {
@@ -80,6 +91,7 @@ static void decision_log_line(struct decision_log *log, const struct ipc_decisio
                              "duration_ms", flow ? json_real((double)record->duration_us / 1000) : json_null());
     // What would allow it is the reader's next question.
     if (json && record->hint[0]) json_object_set_new(json, "hint", json_string(record->hint));
+    decision_log_would_deny(log, record, json);
     char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     json_decref(json);
     if (!text) {
@@ -116,13 +128,14 @@ static void decision_log_denied(struct decision_log *log, const struct ipc_decis
     memcpy(denial->hint, record->hint, sizeof(denial->hint) - 1);
 }
 
-void decision_log_record(struct decision_log *log, const struct ipc_decision *record, const struct policy *policy) {
+int decision_log_record(struct decision_log *log, const struct ipc_decision *record, const struct policy *policy) {
     if (log->fd >= 0 && !log->failure) decision_log_line(log, record, policy);
     if (record->event == IPC_EVENT_DECISION && record->verdict == POLICY_DENY) decision_log_denied(log, record);
+    return log->failure;
 }
 
 void decision_log_summary(const struct decision_log *log) {
-    for (size_t i = 0; i < log->denial_count; i++) {
+    for (size_t i = 0; i < log->denial_count && i < DECISION_LOG_SHOWN; i++) {
         const struct denial *denial = &log->denials[i];
         char address[ADDR_TEXT_SIZE], port[16] = "";
         const char *where = denial->name[0] ? denial->name : addr_format(&denial->address, address);
@@ -133,5 +146,8 @@ void decision_log_summary(const struct decision_log *log) {
                 (unsigned long long)denial->count, denial->count == 1 ? "" : "s", denial->hint[0] ? "; to allow: " : "",
                 denial->hint);
     }
-    if (log->more) fprintf(stderr, "penstock: denied %llu more, see --log\n", (unsigned long long)log->more);
+    size_t hidden = log->denial_count > DECISION_LOG_SHOWN ? log->denial_count - DECISION_LOG_SHOWN : 0;
+    if (hidden || log->more)
+        fprintf(stderr, "penstock: denied %s%zu other destinations; all of them are in the log that --log FILE writes\n",
+                log->more ? "more than " : "", hidden);
 }

@@ -9,12 +9,14 @@
 #include "wire/ipc.h"
 
 struct decision_log;
+struct learn;
 // fd: where lines go, -1 for none (only the summary is kept). The descriptor stays the caller's.
 struct decision_log *decision_log_new(int fd, const char *sandbox);
 void decision_log_free(struct decision_log *log);
-// policy: the one of the record's generation, for the rule's text; NULL if it is not known any more.
-void decision_log_record(struct decision_log *log, const struct ipc_decision *record, const struct policy *policy);
+// policy: the one of the record's generation, for the rule's text; NULL if it is not known any more. 0, or the -errno of the
+// first line that could not be written: nothing is written after that, and nothing may go on that would have to be.
+int decision_log_record(struct decision_log *log, const struct ipc_decision *record, const struct policy *policy);
+// From here on each line of what was allowed also says what a run without --learn would have made of it.
+void decision_log_learn(struct decision_log *log, const struct learn *learn);
 // Each denied destination once, with its count and the option that would allow it, to standard error.
 void decision_log_summary(const struct decision_log *log);
-// 0, or the -errno of the first line that could not be written.
-int decision_log_failure(const struct decision_log *log);

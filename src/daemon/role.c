@@ -20,6 +20,7 @@
 #include "base/mem.h"
 #include "base/number.h"
 #include "daemon/daemon.h"
+#include "daemon/probe.h"
 #include "dns/dns.h"
 #include "gate/gate.h"
 
@@ -50,6 +51,10 @@ static bool role_drop(const char *uid_text, const char *gid_text) {
 }
 
 bool daemon_role(int argc, char **argv, int *ret_status) {
+    if (argc > 1 && strcmp(argv[1], "@probe") == 0) { // of self-test
+        *ret_status = probe_main(argc, argv);
+        return true;
+    }
     for (size_t i = 0; i < ARRAY_LENGTH(role_table); i++) {
         if (argc != 4 || strcmp(argv[1], role_table[i].word) != 0) continue;
         prctl(PR_SET_NAME, argv[1]);

@@ -8,6 +8,8 @@
 #include "base/error.h"
 #include "net/net.h"
 
+#define ROLE_USERS (1 << 24) // as root, gate and resolver are users behind the numbers that sandboxes get
+
 enum role_kind { ROLE_KEEPER, ROLE_RESOLVER, ROLE_GATE, ROLE_COUNT };
 
 struct role {

@@ -29,6 +29,7 @@
 #include "base/random.h"
 #include "daemon/daemon.h"
 #include "daemon/decision_log.h"
+#include "daemon/learn.h"
 #include "daemon/nameserver.h"
 #include "daemon/role.h"
 #include "policy/model.h"
@@ -38,7 +39,6 @@
 #define RUN_RESTART_WINDOW_US 10000000
 #define RUN_STOP_MS 2000
 #define RUN_PROBE_MS 3000     // for the first sign of life of a DNS server
-#define RUN_ROLE_USERS (1 << 24) // behind the numbers that sandboxes of root get
 #define RUN_ERROR 125
 
 struct run {
@@ -55,6 +55,7 @@ struct run {
     int user_namespace, net_namespace, signals, host_watch, child;
     uint64_t generation, restart_window_us;
     unsigned restarts;
+    bool log_failed, gate_started;
     int status;
 };
 
@@ -98,8 +99,8 @@ static int run_start_role(struct run *run, enum role_kind kind, struct error *er
     // As root, gate and resolver are a user of their own, so that not even the sandbox's user is theirs.
     const struct sandbox_identity *identity = &run->spec.identity;
     bool drop = identity->from_root && kind != ROLE_KEEPER;
-    return role_start(&run->roles[kind], kind, drop ? identity->uid + RUN_ROLE_USERS : 0,
-                      drop ? identity->gid + RUN_ROLE_USERS : 0, err);
+    return role_start(&run->roles[kind], kind, drop ? identity->uid + ROLE_USERS : 0,
+                      drop ? identity->gid + ROLE_USERS : 0, err);
 }
 
 static int run_start_keeper(struct run *run, struct error *err) {
@@ -133,7 +134,9 @@ static int run_start_gate(struct run *run, struct error *err) {
     rc = role_send(&run->roles[ROLE_GATE], IPC_GATE_START, &start, sizeof(start), fds, 2, err);
     if (rc == 0) rc = run_send_policy(run, err);
     struct channel_message message;
-    return rc < 0 ? rc : role_expect(&run->roles[ROLE_GATE], IPC_GATE_READY, &message, err);
+    if (rc == 0) rc = role_expect(&run->roles[ROLE_GATE], IPC_GATE_READY, &message, err);
+    if (rc == 0) run->gate_started = true;
+    return rc;
 }
 
 static int run_start_roles(struct run *run, struct error *err) {
@@ -193,7 +196,7 @@ static void run_restart(struct run *run, enum role_kind dead) {
         rc = dead == ROLE_RESOLVER ? run_restart_resolver(run, &err) : run_restart_gate(run, &err);
     }
     if (rc == 0) return;
-    fprintf(stderr, "penstock: %s; the sandbox has no network from here\n", err.text);
+    if (!run->log_failed) fprintf(stderr, "penstock: %s; the sandbox has no network from here\n", err.text);
     role_stop(&run->roles[ROLE_GATE], 0);
     // Without its keeper nothing would answer the sandbox's connections: they would hang.
     if (dead == ROLE_KEEPER) keeper_refuse(run->user_namespace, run->net_namespace);
@@ -205,7 +208,12 @@ static void run_decision(struct run *run, const struct ipc_decision *record) {
     for (size_t i = 0; i < ARRAY_LENGTH(policies); i++) {
         if (policies[i] && policy_facts(policies[i]).generation == record->generation) policy = policies[i];
     }
-    decision_log_record(run->log, record, policy);
+    int rc = decision_log_record(run->log, record, policy);
+    if (rc < 0 && !run->log_failed) {
+        fprintf(stderr, "penstock: decision log: %s; the sandbox has no network from here\n", strerror(-rc));
+        run->log_failed = true; // run_drain_gate ends the gate
+    }
+    if (run->options->learn) learn_record(run->options->learn, record);
 }
 
 // Reads what the gate has sent. False when it is gone.
@@ -216,6 +224,12 @@ static bool run_drain_gate(struct run *run) {
         if (message.type == IPC_DECISION) run_decision(run, message.body);
         if (message.type == IPC_ERROR) fprintf(stderr, "penstock: %s\n", ((const struct ipc_error *)message.body)->text);
         channel_message_close(&message);
+        if (run->log_failed) {
+            // What cannot be logged must not happen: no gate, no network.
+            run->restarts = RUN_RESTARTS_MAX;
+            run->restart_window_us = clock_us();
+            return false;
+        }
     }
     return rc == -EAGAIN;
 }
@@ -289,7 +303,9 @@ static void run_signalled(evutil_socket_t fd, short what, void *data) {
     struct run *run = data;
     struct signalfd_siginfo info;
     while (read(fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-        if (info.ssi_code != SI_KERNEL) sandbox_process_signal(run->process, (int)info.ssi_signo);
+        // A hangup reaches only the leader of the terminal's session, which may be us.
+        bool mine = info.ssi_code != SI_KERNEL || info.ssi_signo == SIGHUP;
+        if (mine) sandbox_process_signal(run->process, (int)info.ssi_signo);
     }
 }
 
@@ -353,8 +369,10 @@ static void run_say_loopback(struct run *run) {
     size_t count = policy_loopback_ports(run->policy, ports, IPC_PORTS_MAX);
     for (size_t i = 0; i < count; i++) {
         struct addr loopback = addr_ipv4(0x7f000001);
-        struct ipc_decision record = {.event = IPC_EVENT_DECISION, .protocol = POLICY_TCP, .verdict = POLICY_INSPECT,
-                                      .reason = POLICY_ALLOWED_NAME, .port = ports[i], .rule = POLICY_RULE_NONE,
+        struct policy_request request = {.protocol = POLICY_TCP, .dialled = "localhost", .address = &loopback, .port = ports[i]};
+        struct policy_decision decision = policy_decide(run->policy, &request);
+        struct ipc_decision record = {.event = IPC_EVENT_DECISION, .protocol = POLICY_TCP, .verdict = (uint8_t)decision.verdict,
+                                      .reason = (uint8_t)decision.reason, .port = ports[i], .rule = decision.rule,
                                       .address = loopback, .name = "localhost"};
         decision_log_record(run->log, &record, run->policy);
         if (!run->options->quiet) {
@@ -402,7 +420,7 @@ static void run_finish(struct run *run) {
     sandbox_process_free(run->process);
     run->process = NULL;
     struct role *gate = &run->roles[ROLE_GATE];
-    if (gate->pid > 0) {
+    if (gate->pid > 0 && run->gate_started && !run->log_failed) {
         // The gate sees the end, closes its flows and sends their records, then closes.
         shutdown(gate->channel, SHUT_WR);
         uint64_t until = clock_us() + (uint64_t)RUN_STOP_MS * 1000;
@@ -425,6 +443,16 @@ static void run_free(struct run *run) {
     if (run->base) event_base_free(run->base);
 }
 
+// The command has ended: its policy, and what there is to say.
+static int run_conclude(const struct run *run, struct error *err) {
+    const struct daemon_run *options = run->options;
+    int rc = options->learn ? learn_write(options->learn, err) : 0;
+    if (options->quiet) return rc;
+    if (options->learn && rc == 0) learn_summary(options->learn);
+    decision_log_summary(run->log);
+    return rc;
+}
+
 // Exit status of a failure before the command ran (semantics section 12).
 static int run_failure(int prepared, const struct error *err) {
     fprintf(stderr, "penstock: %s\n", err->text);
@@ -435,6 +463,7 @@ static int run_failure(int prepared, const struct error *err) {
 int daemon_run(const struct daemon_run *options) {
     struct error err = {0};
     AUTO_FREE char *cwd = getcwd(NULL, 0);
+    signal(SIGPIPE, SIG_IGN); // a reader of the log or of standard error that goes away must not end the run
     struct run run = {.options = options, .user_namespace = -1, .net_namespace = -1, .signals = -1, .host_watch = -1,
                       .child = -1, .status = RUN_ERROR};
     for (int kind = 0; kind < ROLE_COUNT; kind++) run.roles[kind] = (struct role){.kind = kind, .pidfd = -1, .channel = -1};
@@ -443,6 +472,7 @@ int daemon_run(const struct daemon_run *options) {
                                      .write_count = options->write_count, .identity = sandbox_identity()};
     snprintf(run.name, sizeof(run.name), "run-%08x", random_u32());
     run.log = decision_log_new(options->log_fd, run.name);
+    if (run.log && options->learn) decision_log_learn(run.log, options->learn);
     run.base = event_base_new();
     int rc = run.log && run.base ? 0 : error_set(&err, -ENOMEM, "out of memory");
     if (rc == 0 && !cwd) rc = error_set(&err, -EIO, "working directory: %s; change to one that exists", strerror(errno));
@@ -458,10 +488,10 @@ int daemon_run(const struct daemon_run *options) {
         if (rc == 0) rc = alive;
     }
     if (rc == 0) run_say_loopback(&run);
-    if (rc == 0) rc = run_command(&run, &err);
+    if (rc == 0) rc = prepared = run_command(&run, &err);
     run_finish(&run);
+    if (rc == 0) rc = run_conclude(&run, &err);
     if (rc < 0) run.status = run_failure(prepared, &err);
-    else if (!options->quiet) decision_log_summary(run.log);
     run_free(&run);
     return run.status;
 }
