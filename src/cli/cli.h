@@ -26,6 +26,9 @@ int cli_usage_error(int status, const char *command, const char *format, ...) __
 int cli_run(int argc, char **argv);
 int cli_check(int argc, char **argv);
 int cli_types(int argc, char **argv);
+int cli_presets(int argc, char **argv);
+int cli_doctor(int argc, char **argv);
+int cli_self_test(int argc, char **argv);
 
 // "penstock: ..." on standard error. Returns status.
 int cli_fail(int status, const struct error *err);

@@ -13,6 +13,7 @@
     "  --policy FILE            a policy file, YAML or JSON (\"-\": standard input); stands alone\n"                   \
     "  --network none|all       no connection (the default), or every one to a public address\n"                       \
     "  --allow HOST[:PORT]      HTTPS to a host, an address or *.domain; on 443, or on PORT\n"                         \
+    "  --allow @PRESET          HTTPS to each host of a list, such as @python; `penstock presets` prints them\n"       \
     "  --allow-cidr CIDR        TCP and UDP to an address or range, private ones too\n"                                \
     "  --deny-cidr CIDR         no connection to an address or range that no --allow-cidr covers\n"                    \
     "  --allow-private          names and --network all may lead to private addresses\n"                               \
@@ -24,13 +25,15 @@
     "  --node-config FILE       the operator's guardrails, see `penstock help config`\n"
 
 static const struct cli_command cli_commands[] = {
-    {"run", cli_run, "run a command that reaches exactly what its policy says", "run [POLICY] [OPTION]... -- CMD...",
-     POLICY_HELP
+    {"run", cli_run, "run a command that reaches exactly what its policy says", 
+     "run [POLICY] [OPTION]... -- CMD...\n       penstock run --type bashkit [POLICY] [OPTION]... -- 'SCRIPT TEXT'", POLICY_HELP
      "\nOptions:\n"
      "  --dns ADDR[:PORT]        upstream DNS server, also [ADDR6]:PORT; repeatable (default: the host's)\n"
      "  --read PATH              the command may read PATH; repeatable\n"
      "  --write PATH             the command may read and write PATH; repeatable\n"
      "  --log FILE|fd:N          one JSON line per decision and per finished flow\n"
+     "  --learn FILE             let everything public through, and write to FILE (which must not exist) the smallest\n"
+     "                           policy that allows what CMD did; the log says what POLICY would have refused\n"
      "  --quiet                  no summary of refused destinations at the end\n"
      "\nExit status: that of CMD, 128+N if signal N ended it, 125 for errors of penstock itself, 126 if CMD cannot be\n"
      "executed, 127 if it is not found.\n"},
@@ -46,6 +49,18 @@ static const struct cli_command cli_commands[] = {
      "is\n"
      "the same on every machine; a running sandbox also knows the host's routing table.\n"
      "\nExit status: 0 allowed or valid, 1 denied (or a case failed), 2 invalid, with one line on standard error.\n"},
+    {"doctor", cli_doctor, "try each mechanism that a sandbox needs; say what is missing and how to mend it", "doctor [--json]",
+     "  --json                   print JSON\n"
+     "\nExit status: 0 if `penstock run` works here (there may be warnings), 1 if it cannot.\n"},
+    {"self-test", cli_self_test, "try to escape from real sandboxes on this machine", "self-test [--json] [--keep-going]",
+     "  --json                   print JSON\n"
+     "  --keep-going             do not stop at the first failure\n"
+     "\nEach attempt is made inside a sandbox of this machine, against servers that the test itself starts on this host.\n"
+     "Needs no Internet and takes less than a minute.\n"
+     "\nExit status: 0 if every attempt failed to escape, 1 otherwise.\n"},
+    {"presets", cli_presets, "print the presets of --allow @PRESET, or the hosts of one", "presets [NAME] [--json]",
+     "  --json                   print JSON\n"
+     "\nA preset opens HTTPS on 443 to each of its hosts, nothing else. With NAME its hosts are printed, one a line.\n"},
     {"types", cli_types, "list the sandbox types and what each can enforce", "types [--json]",
      "  --json                   print JSON\n"},
 };

@@ -24,6 +24,7 @@ struct run_options {
     struct policy_options policy;
     struct run_list dns, reads, writes;
     const char *log;
+    const char *learn;
     bool quiet;
     char **command;
 };
@@ -41,6 +42,7 @@ static const struct run_option run_table[] = {
     {"--read", RUN_OPTION_LIST, offsetof(struct run_options, reads)},
     {"--write", RUN_OPTION_LIST, offsetof(struct run_options, writes)},
     {"--log", RUN_OPTION_TEXT, offsetof(struct run_options, log)},
+    {"--learn", RUN_OPTION_TEXT, offsetof(struct run_options, learn)},
     {"--quiet", RUN_OPTION_FLAG, offsetof(struct run_options, quiet)},
 };
 
@@ -130,7 +132,10 @@ static int run_open_log(const char *log, int *ret_fd, struct error *err) {
         }
         *ret_fd = fcntl((int)number, F_DUPFD_CLOEXEC, 3);
     } else {
-        *ret_fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0600);
+        // Neither a link that a sandbox left there nor a pipe without a reader: a plain file, or a device such as /dev/stderr.
+        int follow = strncmp(log, "/dev/", 5) == 0 ? 0 : O_NOFOLLOW;
+        *ret_fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | follow, 0600);
+        if (*ret_fd >= 0) fcntl(*ret_fd, F_SETFL, O_APPEND);
     }
     if (*ret_fd >= 0) return 0;
     return error_set(err, -EINVAL, "--log \"%s\": %s; name a file that can be written", log, strerror(errno));
@@ -145,7 +150,29 @@ static int run_directly(char **command) {
     return cli_fail(status, &err);
 }
 
-static int run_typed(struct run_options *options, const struct policy_model *model, enum policy_type type,
+// Type bashkit: one argument, the text of a script. The caller's list is replaced by that of the shell.
+static int run_script(struct run_options *options, const char *argv[5], struct error *err) {
+    size_t count = 0;
+    while (options->command[count]) count++;
+    if (count != 1)
+        return error_set(err, -EINVAL, "%s takes exactly one argument, the text of a shell script, not %zu; put it in "
+                                       "quotes, as in penstock run --type bashkit -- 'curl -s https://example.com | wc -l'",
+                         policy_type_info(POLICY_TYPE_BASHKIT)->display, count);
+    const char *words[] = {"/bin/bash", "-c", "--", options->command[0], NULL}; // "--": a script may begin with '-'
+    memcpy(argv, words, sizeof(words));
+    return 0;
+}
+
+static int run_learn(const struct run_options *options, struct policy_model *model, enum policy_type type,
+                     const struct policy_node *node, struct learn **ret_learn, struct error *err) {
+    if (!options->learn) return 0;
+    if (type != POLICY_TYPE_PROCESS)
+        return error_set(err, -EINVAL, "--learn \"%s\": what it writes is a native policy, which is learned with type process, "
+                                       "not %s; leave --type out", options->learn, policy_type_info(type)->word);
+    return daemon_learn_new(options->learn, model, node, ret_learn, err);
+}
+
+static int run_typed(struct run_options *options, struct policy_model *model, enum policy_type type,
                      struct error *err) {
     const struct policy_type_info *info = policy_type_info(type);
     if (type == POLICY_TYPE_NONE) {
@@ -157,23 +184,29 @@ static int run_typed(struct run_options *options, const struct policy_model *mod
         error_set(err, -ENOTSUP, "%s: not built yet; use --type process", info->display);
         return cli_fail(CLI_RUN_ERROR, err);
     }
-    if (type == POLICY_TYPE_HOST) return run_directly(options->command);
+    if (type == POLICY_TYPE_HOST && !options->learn) return run_directly(options->command);
     struct policy_node node = {0};
+    struct learn *learn = NULL;
+    const char *script[5];
     bool has_node = false;
     AUTO_CLOSE int log_fd = -1;
-    int rc = policy_options_node(&options->policy, &node, &has_node, err);
+    int rc = type == POLICY_TYPE_BASHKIT ? run_script(options, script, err) : 0;
+    if (rc == 0) rc = policy_options_node(&options->policy, &node, &has_node, err);
+    if (rc == 0) rc = run_learn(options, model, type, has_node ? &node : NULL, &learn, err);
     if (rc == 0) rc = run_open_log(options->log, &log_fd, err);
     int status = CLI_RUN_ERROR;
     if (rc < 0) {
         cli_fail(CLI_RUN_ERROR, err);
     } else {
-        struct daemon_run run = {.model = model, .node = has_node ? &node : NULL, .argv = options->command,
+        struct daemon_run run = {.model = model, .node = has_node ? &node : NULL, .learn = learn,
+                                 .argv = type == POLICY_TYPE_BASHKIT ? (char *const *)script : options->command,
                                  .dns_servers = options->dns.items, .dns_server_count = options->dns.count,
                                  .reads = options->reads.items, .read_count = options->reads.count,
                                  .writes = options->writes.items, .write_count = options->writes.count,
                                  .log_fd = log_fd, .quiet = options->quiet};
         status = daemon_run(&run);
     }
+    daemon_learn_free(learn);
     policy_node_done(&node);
     return status;
 }

@@ -191,10 +191,31 @@ static void test_types(void **state) {
     assert_non_null(strstr(output.out, "not built yet"));
 }
 
+static void test_presets(void **state) {
+    (void)state;
+    struct output output = RUN("presets", "python");
+    assert_int_equal(output.status, 0);
+    assert_string_equal(output.out, "pypi.org\nfiles.pythonhosted.org\n");
+    assert_string_equal(RUN("presets", "@python").out, "pypi.org\nfiles.pythonhosted.org\n");
+    output = RUN("presets", "--json", "python");
+    json_t *rows = json_loads(output.out, 0, NULL);
+    assert_int_equal(json_array_size(rows), 1);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(rows, 0), "name")), "python");
+    assert_int_equal(json_array_size(json_object_get(json_array_get(rows, 0), "hosts")), 2);
+    json_decref(rows);
+    output = RUN("presets");
+    assert_non_null(strstr(output.out, "@python: "));
+    assert_non_null(strstr(output.out, "\n    pypi.org\n    files.pythonhosted.org\n@"));
+    assert_int_equal(RUN("presets", "npm").status, 2);
+    assert_int_equal(RUN("presets", "python", "node").status, 2);
+    assert_int_equal(RUN("presets", "--nosuch").status, 2);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_help),       cmocka_unit_test(test_unknown),       cmocka_unit_test(test_check_text),
         cmocka_unit_test(test_check_json), cmocka_unit_test(test_check_invalid), cmocka_unit_test(test_types),
+        cmocka_unit_test(test_presets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

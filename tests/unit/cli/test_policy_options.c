@@ -101,7 +101,7 @@ static void test_refused(void **state) {
     assert_refused(ARGS("--allow="), "--allow: \"\" is empty");
     assert_refused(ARGS("--allow", "https://a.org/x"), "--allow: \"https://a.org/x\" has a scheme; write \"a.org\"");
     assert_refused(ARGS("--allow", "a.org:0"), "--allow: \"a.org:0\" has a bad port");
-    assert_refused(ARGS("--allow", "@npm"), "presets are not built yet");
+    assert_refused(ARGS("--allow", "@npm"), "--allow: \"@npm\" is not a preset; write one of @alpine,");
     assert_refused(ARGS("--allow-cidr", "10.0.0.1/8"),
                    "--allow-cidr: \"10.0.0.1/8\" has host bits set; write \"10.0.0.0/8\"");
     assert_refused(ARGS("--deny-cidr", "a.org"), "--deny-cidr: \"a.org\" is not an IP address");
