@@ -186,6 +186,105 @@ def udp(host, port, text):
         return sock.recv(2000).decode()
 
 
+def udp_socket(host, port):
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
+    sock.settimeout(2)
+    sock.connect((host, port))
+    return sock
+
+
+def udp_sizes(host, port, sizes):
+    """Datagrams of these sizes to an echo server: those that came back unchanged."""
+    with udp_socket(host, port) as sock:
+        good = []
+        for size in sizes:
+            data = os.urandom(size)
+            sock.send(data)
+            if sock.recv(70000) == data:
+                good.append(size)
+        return good
+
+
+def udp_burst(host, port, count, size):
+    """Numbered datagrams, in flights that fit any buffer: how many came back, and whether in order."""
+    with udp_socket(host, port) as sock:
+        numbers = []
+        for start in range(0, count, 16):
+            flight = range(start, min(start + 16, count))
+            for number in flight:
+                sock.send(struct.pack(">I", number) + bytes(size - 4))
+            numbers += [struct.unpack(">I", sock.recv(70000)[:4])[0] for _ in flight]
+        return [len(numbers), numbers == sorted(numbers)]
+
+
+def udp_mtu(host, port, size=0):
+    """What a program sees: IP_MTU before, and after a datagram of that size with "do not fragment"; then whether a
+    smaller one comes back, and a large one without the flag."""
+    level, mtu, discover = (41, 24, 23) if ":" in host else (0, 14, 10)  # IPV6_MTU, IPV6_MTU_DISCOVER; IP_MTU, IP_MTU_DISCOVER
+    with udp_socket(host, port) as sock:
+        seen = [sock.getsockopt(level, mtu)]
+        if not size:
+            return seen
+        sock.setsockopt(level, discover, 2)
+        sock.send(bytes(size))
+        try:
+            seen.append(len(sock.recv(70000)))
+        except OSError as error:
+            seen.append(name_of(error))
+        seen.append(sock.getsockopt(level, mtu))
+        sock.send(b"small")
+        seen.append(sock.recv(70000).decode())
+        sock.setsockopt(level, discover, 1)
+        sock.send(bytes(size))
+        return seen + [len(sock.recv(70000))]
+
+
+def udp_flows(host, port, count, until=""):
+    """One datagram from each of so many sockets, all kept open: how many were answered, and the errors."""
+    tally, socks = {}, []
+    for number in range(count):
+        sock = udp_socket(host, port)
+        socks.append(sock)
+        sock.settimeout(1)
+        try:
+            sock.send(str(number).encode())
+            word = "answered" if sock.recv(100).decode() == str(number) else "wrong"
+        except OSError as error:
+            word = name_of(error)
+        tally[word] = tally.get(word, 0) + 1
+    return wait(until, tally)
+
+
+def udp_update(host, port, until=""):
+    """An answer, then (after the file exists) the answer or error to one more datagram of the same socket."""
+    with udp_socket(host, port) as sock:
+        sock.send(b"one")
+        first = sock.recv(100).decode()
+        wait(until, "")
+        sock.send(b"two")
+        try:
+            return [first, sock.recv(100).decode()]
+        except OSError as error:
+            return [first, name_of(error)]
+
+
+def ping(host, size, count=1, identifiers=1):
+    """Echo requests from so many ping sockets: the sequence numbers that came back with their payload, or the error."""
+    six = ":" in host
+    good = []
+    for _ in range(identifiers):
+        with socket.socket(*((socket.AF_INET6, socket.SOCK_DGRAM, 58) if six else (socket.AF_INET, socket.SOCK_DGRAM, 1))) as sock:
+            sock.settimeout(2)
+            sock.connect((host, 0))
+            for sequence in range(1, count + 1):
+                data = os.urandom(size)
+                sock.send(struct.pack(">BBHHH", 128 if six else 8, 0, 0, 0, sequence) + data)
+                answer = sock.recv(70000)
+                if answer[:2] == (b"\x81\0" if six else b"\0\0") and answer[8:] == data:
+                    good.append(struct.unpack(">H", answer[6:8])[0])
+    return good
+
+
 def resolve(name):
     """The addresses that getaddrinfo gives, sorted."""
     return sorted({entry[4][0] for entry in socket.getaddrinfo(name, 443, type=socket.SOCK_STREAM)})

@@ -100,7 +100,8 @@ def test_refused_at_once(box, policy, operation, wanted):
 
 
 @pytest.mark.parametrize("host", ["203.0.113.1", "2001:db8:100::1"])
-@pytest.mark.parametrize("policy", ["--network none", "--network all", "--allow-cidr 203.0.113.0/24"])
+@pytest.mark.parametrize("policy", ["--network none", "--network all --deny-cidr 203.0.113.0/24 --deny-cidr 2001:db8:100::/48",
+                                    "--allow-cidr 198.51.100.0/24"])
 def test_udp_is_refused_with_an_error(box, policy, host):
     (answer,), result = box.probe(policy, ["udp", host, 7, "hi"])
     assert answer["result"] in UDP_ERRORS, result

@@ -22,6 +22,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         check_answer(out, ip_write_reset(&packet, out, sizeof(out)), &packet);
         check_answer(out, ip_write_unreachable(&packet, IP_UNREACHABLE_PROHIBITED, out, sizeof(out)), &packet);
         check_answer(out, ip_write_unreachable(&packet, IP_UNREACHABLE_PORT, out, size % 200), &packet);
+        check_answer(out, ip_write_too_big(&packet, 1280, out, sizeof(out)), &packet);
+        check_answer(out, ip_write_echo(IP_ECHO_REPLY, &packet.destination, &packet.source, 1, packet.echo_sequence, copy,
+                                        size, out, sizeof(out)), &packet);
         check_answer(out, ip_write_udp(&packet.destination, 53, &packet.source, 9, copy, size, out, sizeof(out)),
                      &packet);
     }

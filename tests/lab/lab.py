@@ -51,7 +51,9 @@ class LabError(Exception):
 # ---- entering the namespaces ----
 
 def kinds():
-    """The kinds of user that commands can run as here."""
+    """The kinds of user that commands can run as here; PENSTOCK_TEST_KINDS=user leaves root out (to save time)."""
+    if os.environ.get("PENSTOCK_TEST_KINDS"):
+        return os.environ["PENSTOCK_TEST_KINDS"].split(",")
     return ["root", "user"] if (os.environ.get(INSIDE) or ("root" if os.geteuid() == 0 else "user")) == "root" else ["user"]
 
 
@@ -277,7 +279,9 @@ class Lab:
                   "net/ipv6/conf/all/disable_ipv6": "0", "net/ipv6/conf/default/disable_ipv6": "0",
                   # Servers bind to and answer from addresses that are local by their route only.
                   "net/ipv6/ip_nonlocal_bind": "1" if prefix else "0",
-                  "net/ipv4/ip_unprivileged_port_start": "0" if prefix else "1024"}
+                  "net/ipv4/ip_unprivileged_port_start": "0" if prefix else "1024",
+                  # All users may send echo requests, as on most distributions; in a user namespace, all that there are.
+                  "net/ipv4/ping_group_range": "0 2147483647" if os.environ[INSIDE] == "root" else "0 0"}
         run(prefix + ["sh", "-ec", "".join(f"echo {value} >/proc/sys/{name}\n" for name, value in values.items())])
 
     # -- servers --

@@ -101,6 +101,7 @@ def flood(peer):
 
 
 def udp_echo(port):
+    """Returns every datagram; b"send N" gets N bytes of value 'x' instead."""
     sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
     sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
@@ -109,6 +110,8 @@ def udp_echo(port):
     def serve():
         while True:
             data, control, _, peer = sock.recvmsg(CHUNK, 256)
+            if data.startswith(b"send "):
+                data = b"x" * int(data[5:])
             # Answers from the address that was asked (in6_pktinfo without the interface).
             asked = [(level, kind, value[:16] + bytes(4)) for level, kind, value in control if kind == socket.IPV6_PKTINFO]
             sock.sendmsg([data], asked, 0, peer)

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""penstock doctor: says that it works where it works, and what is missing where something was taken away."""
+import json
+
+import pytest
+
+CHECKS = {"proc", "kernel calls", "user namespace", "network skeleton", "raw and packet sockets", "bubblewrap", "working directory",
+          "seccomp", "landlock", "descriptor limit", "ping", "resolver"}
+
+
+def doctor(box, *prefix):
+    """doctor --json, behind a command that changes its world. Returns the rows by name, and the Result."""
+    program = box.program
+    box.program = prefix[0] if prefix else program
+    try:
+        result = box.raw(*prefix[1:], *([program] if prefix else []), "doctor", "--json")
+    finally:
+        box.program = program
+    try:
+        answer = json.loads(result.out)
+    except ValueError:
+        pytest.fail(f"no JSON: {result}")
+    assert result.code == (0 if answer["works"] else 1), result
+    return {row["check"]: row for row in answer["checks"]}, result
+
+
+def without(setup):
+    """A command that runs setup in a mount namespace of its own, then the rest."""
+    return ["unshare", "--mount", "sh", "-c", setup + '; exec "$@"', "sh"]
+
+
+def test_all_is_well(box):
+    rows, result = doctor(box)
+    assert set(rows) == CHECKS
+    assert result.code == 0, result
+    for name, row in rows.items():
+        assert row["state"] == "ok" or name in ("ping", "landlock", "descriptor limit"), row
+        assert row["why"] and row["found"]
+
+
+def test_text_has_a_line_for_each_check(box):
+    result = box.raw("doctor")
+    lines = [line for line in result.out.splitlines() if line.split(" ")[0] in ("ok", "warning", "missing")]
+    assert result.code == 0 and len(lines) == len(CHECKS), result
+    assert result.out.endswith("penstock run works here.\n"), result
+
+
+def test_no_user_namespaces(box):
+    rows, result = doctor(box, "unshare", "--user", "--map-root-user", "sh", "-c",
+                          'echo 0 >/proc/sys/user/max_user_namespaces; exec "$@"', "sh")
+    assert result.code == 1, result
+    row = rows["user namespace"]
+    assert row["state"] == "missing" and row["found"] == "user.max_user_namespaces is 0", row
+    assert "user.max_user_namespaces = 15000" in row["fix"], row
+    assert rows["network skeleton"]["state"] == "missing"
+    assert "not tried" in rows["bubblewrap"]["found"]
+
+
+def test_no_bubblewrap(box):
+    if box.kind != "root":
+        box = root_of(box)
+    rows, result = doctor(box, *without("mount --bind /dev/null /usr/bin/bwrap"))
+    assert result.code == 1 and rows["bubblewrap"]["state"] == "missing", result
+    assert rows["bubblewrap"]["fix"] == "sudo apt-get install bubblewrap"
+    assert rows["network skeleton"]["state"] == "ok"
+
+
+def test_no_resolver(box):
+    if box.kind != "root":
+        box = root_of(box)
+    rows, result = doctor(box, *without("mount --bind /dev/null /etc/resolv.conf"))
+    assert result.code == 0 and rows["resolver"]["state"] == "warning", result
+    assert "/etc/resolv.conf" in rows["resolver"]["found"] and "--dns" in rows["resolver"]["fix"]
+
+
+def test_low_descriptor_limit(box):
+    rows, result = doctor(box, "sh", "-c", 'ulimit -n 512; exec "$@"', "sh")
+    assert rows["descriptor limit"]["state"] == "warning" and "512" in rows["descriptor limit"]["found"], result
+    assert "nofile" in rows["descriptor limit"]["fix"]
+
+
+def test_a_folder_that_cannot_be_shared(box):
+    result = box.raw("doctor", "--json", cwd="/")
+    row = next(row for row in json.loads(result.out)["checks"] if row["check"] == "working directory")
+    assert result.code == 0 and row["state"] == "warning" and row["fix"] == "cd PROJECT", result
+
+
+def test_unknown_argument(box):
+    result = box.raw("doctor", "--nosuch")
+    assert result.code == 2 and result.err.startswith("penstock: ") and "--nosuch" in result.err, result
+
+
+def root_of(box):
+    """Mounting needs root of some namespace: an ordinary user makes one."""
+    class Rooted:
+        """The same box, each command as root of a user namespace of its own."""
+        program = box.program
+
+        def raw(self, *arguments, **options):
+            kept, box.program = box.program, "unshare"
+            try:
+                return box.raw("--user", "--map-root-user", self.program, *arguments, **options)
+            finally:
+                box.program = kept
+    return Rooted()
