@@ -29,7 +29,7 @@ asan:
 	tools/install test
 	test -e build-asan/build.ninja || meson setup build-asan -Db_sanitize=address,undefined -Db_lundef=false
 	ninja -C build-asan
-	tools/check build-asan
+	PENSTOCK_TEST_KINDS=user tools/check build-asan
 
 bench: build
 	tools/bench build

@@ -195,6 +195,9 @@ static int compile(struct check *check) {
     if (r == 0)
         r = policy_compile(check->model, check->has_node ? &check->node : NULL, NULL, 0, 1, &check->policy, &warnings,
                            &check->err);
+    if (r == 0 && (check->model->bandwidth_bytes || check->model->max_bytes_out || check->model->binding_count > 0))
+        policy_warnings_add(&warnings, "valid, but `penstock run` of this version refuses it: credential bindings and the limits "
+                                       "bandwidth and bytes_out are not built yet");
     print_warnings(&warnings);
     policy_warnings_done(&warnings);
     return r;

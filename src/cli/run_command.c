@@ -203,7 +203,9 @@ static int run_typed(struct run_options *options, struct policy_model *model, en
                                  .dns_servers = options->dns.items, .dns_server_count = options->dns.count,
                                  .reads = options->reads.items, .read_count = options->reads.count,
                                  .writes = options->writes.items, .write_count = options->writes.count,
-                                 .log_fd = log_fd, .quiet = options->quiet};
+                                 .log_fd = log_fd, .quiet = options->quiet, .policy_file = options->policy.policy_file,
+                                 .node_config = options->policy.node_config,
+                                 .log_file = options->log && strncmp(options->log, "fd:", 3) != 0 ? options->log : NULL};
         status = daemon_run(&run);
     }
     daemon_learn_free(learn);

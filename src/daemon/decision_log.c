@@ -134,7 +134,8 @@ int decision_log_record(struct decision_log *log, const struct ipc_decision *rec
     return log->failure;
 }
 
-void decision_log_summary(const struct decision_log *log) {
+bool decision_log_summary(const struct decision_log *log) {
+    bool hinted = false;
     for (size_t i = 0; i < log->denial_count && i < DECISION_LOG_SHOWN; i++) {
         const struct denial *denial = &log->denials[i];
         char address[ADDR_TEXT_SIZE], port[16] = "";
@@ -145,9 +146,11 @@ void decision_log_summary(const struct decision_log *log) {
                 brackets ? "[" : "", where, brackets ? "]" : "", port, policy_reason_name(denial->reason),
                 (unsigned long long)denial->count, denial->count == 1 ? "" : "s", denial->hint[0] ? "; to allow: " : "",
                 denial->hint);
+        hinted |= denial->hint[0] == '-';
     }
     size_t hidden = log->denial_count > DECISION_LOG_SHOWN ? log->denial_count - DECISION_LOG_SHOWN : 0;
     if (hidden || log->more)
         fprintf(stderr, "penstock: denied %s%zu other destinations; all of them are in the log that --log FILE writes\n",
                 log->more ? "more than " : "", hidden);
+    return hinted;
 }

@@ -18,5 +18,6 @@ void decision_log_free(struct decision_log *log);
 int decision_log_record(struct decision_log *log, const struct ipc_decision *record, const struct policy *policy);
 // From here on each line of what was allowed also says what a run without --learn would have made of it.
 void decision_log_learn(struct decision_log *log, const struct learn *learn);
-// Each denied destination once, with its count and the option that would allow it, to standard error.
-void decision_log_summary(const struct decision_log *log);
+// Each denied destination once, with its count and the option that would allow it, to standard error. True if there was
+// any such option.
+bool decision_log_summary(const struct decision_log *log);

@@ -309,12 +309,18 @@ static void run_signalled(evutil_socket_t fd, short what, void *data) {
     }
 }
 
-// The command stopped or went on (job control inside the sandbox): our own caller sees the same of us.
+// The command stopped (job control inside the sandbox): our own caller sees the same of us. What the gate has to say is
+// written first; while we are stopped its log fills up and it takes no new work.
 static void run_child_state(evutil_socket_t fd, short what, void *data) {
     (void)fd;
     (void)what;
     struct run *run = data;
-    if (sandbox_process_dispatch(run->process) == 0) event_del(run->state_event);
+    int state = sandbox_process_observe(run->process);
+    if (state == 0) event_del(run->state_event);
+    if (state != 2) return;
+    if (run->roles[ROLE_GATE].pid > 0 && !run_drain_gate(run)) run_role_gone(run, ROLE_GATE);
+    raise(SIGSTOP);
+    sandbox_process_resume(run->process);
 }
 
 static void run_child_gone(evutil_socket_t fd, short what, void *data) {
@@ -449,7 +455,10 @@ static int run_conclude(const struct run *run, struct error *err) {
     int rc = options->learn ? learn_write(options->learn, err) : 0;
     if (options->quiet) return rc;
     if (options->learn && rc == 0) learn_summary(options->learn);
-    decision_log_summary(run->log);
+    if (decision_log_summary(run->log) && options->policy_file) {
+        fprintf(stderr, "penstock: these options cannot stand beside --policy; write the same as entries of \"%s\"\n",
+                options->policy_file);
+    }
     return rc;
 }
 
@@ -467,7 +476,13 @@ int daemon_run(const struct daemon_run *options) {
     struct run run = {.options = options, .user_namespace = -1, .net_namespace = -1, .signals = -1, .host_watch = -1,
                       .child = -1, .status = RUN_ERROR};
     for (int kind = 0; kind < ROLE_COUNT; kind++) run.roles[kind] = (struct role){.kind = kind, .pidfd = -1, .channel = -1};
-    run.spec = (struct sandbox_spec){.argv = options->argv, .environment = environ, .cwd = cwd, .reads = options->reads,
+    const char *protects[3];
+    size_t protect_count = 0;
+    const char *const trusted[] = {options->policy_file, options->node_config, options->log_file};
+    for (size_t i = 0; i < ARRAY_LENGTH(trusted); i++) {
+        if (trusted[i] && strcmp(trusted[i], "-") != 0) protects[protect_count++] = trusted[i];
+    }
+    run.spec = (struct sandbox_spec){.protects = protects, .protect_count = protect_count, .argv = options->argv, .environment = environ, .cwd = cwd, .reads = options->reads,
                                      .read_count = options->read_count, .writes = options->writes,
                                      .write_count = options->write_count, .identity = sandbox_identity()};
     snprintf(run.name, sizeof(run.name), "run-%08x", random_u32());

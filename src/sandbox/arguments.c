@@ -54,7 +54,11 @@ static void add_private(struct buf *text) {
     ADD(text, "--perms", "1777", "--dir", "/run/lock", "--perms", "1777", "--dir", "/var/tmp", "--perms", "0755",
         "--dir", "/var/cache", "--perms", "0755", "--dir", "/var/log", "--perms", "0755", "--dir", "/var/lib");
     ADD(text, "--symlink", "/run", "/var/run", "--symlink", "/run/lock", "/var/lock");
+    // The tmpfs that --dev makes has no bound, but nothing except shm is to be written there; devices are mounts of their
+    // own.
     ADD(text, "--proc", "/proc", "--dev", "/dev");
+    add_tmpfs(text, "1777", "/dev/shm");
+    ADD(text, "--remount-ro", "/dev");
 }
 
 static void add_systems(struct buf *text) {
@@ -102,6 +106,9 @@ static void add_masks(const struct arguments *arguments, struct buf *text) {
             break;
         case UNIX_MASK_FOLDER:
             ADD(text, "--perms", "0555", "--size", "4096", "--tmpfs", entry->path);
+            break;
+        case UNIX_MASK_PROGRAM:
+            ADD(text, "--ro-bind", entry->path, entry->path);
             break;
         }
     }

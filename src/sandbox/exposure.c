@@ -3,15 +3,26 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/mem.h"
+#include "sandbox/home.h"
 #include "sandbox/place.h"
+#include "sandbox/protect.h"
 
-static int add_item(struct exposure *exposure, const char *source, const char *target, bool writable) {
+int exposure_add(struct exposure *exposure, const char *source, const char *target, bool writable,
+                 const char *owned_as) {
     struct stat st;
+    if (exposure->count == exposure->size) {
+        size_t size = exposure->size ? 2 * exposure->size : 16;
+        struct exposure_item *items = realloc(exposure->items, size * sizeof(*items));
+        if (!items) return -ENOMEM;
+        exposure->items = items;
+        exposure->size = size;
+    }
     struct exposure_item item = {.source = strdup(source), .target = strdup(target), .writable = writable};
     item.folder = stat(source, &st) == 0 && S_ISDIR(st.st_mode);
     if (!item.source || !item.target) {
@@ -19,6 +30,7 @@ static int add_item(struct exposure *exposure, const char *source, const char *t
         free(item.target);
         return -ENOMEM;
     }
+    item.owned_as = owned_as ? owned_as : item.source;
     exposure->items[exposure->count++] = item;
     return 0;
 }
@@ -33,7 +45,7 @@ static int add_shared(struct exposure *exposure, const char *option, const char 
                          option, path, path[0] ? strerror(errno) : "empty path");
     int r = place_check_shared(option, real, err);
     if (r < 0) return r;
-    if (add_item(exposure, real, real, writable) < 0) return -ENOMEM;
+    if (exposure_add(exposure, real, real, writable, NULL) < 0) return -ENOMEM;
     char given[PATH_MAX];
     if (!place_normalise(path, cwd, given) || strcmp(given, real) == 0) return 0;
     AUTO_FREE char *again = realpath(given, NULL); // ".." behind a link means another folder than it reads
@@ -43,7 +55,7 @@ static int add_shared(struct exposure *exposure, const char *option, const char 
     if (!parent) return -ENOMEM;
     AUTO_FREE char *real_parent = realpath(parent, NULL);
     if (!real_parent || strcmp(real_parent, parent) != 0 || exposure_shows(exposure, parent)) return 0;
-    return add_item(exposure, real, given, writable);
+    return exposure_add(exposure, real, given, writable, NULL);
 }
 
 static size_t path_depth(const char *path) {
@@ -64,14 +76,15 @@ static void sort_by_depth(struct exposure *exposure) {
 }
 
 static int collect(struct exposure *exposure, const struct sandbox_spec *spec, struct error *err) {
-    int r = place_check_cwd(spec->cwd, exposure->home, err);
+    struct home_list homes;
+    home_list_init(&homes, spec->cwd);
+    int r = place_check_cwd(spec->cwd, &homes, err);
+    home_list_done(&homes);
     if (r < 0) return r;
     if (spec->read_count > EXPOSURE_ITEMS_MAX || spec->write_count > EXPOSURE_ITEMS_MAX)
         return error_set(err, -EINVAL, "more than %d --read or --write paths; name a folder that holds them",
                          EXPOSURE_ITEMS_MAX);
-    exposure->items = NEW_ARRAY(struct exposure_item, 1 + 2 * (spec->read_count + spec->write_count));
-    if (!exposure->items) return -ENOMEM;
-    r = add_item(exposure, spec->cwd, spec->cwd, true);
+    r = exposure_add(exposure, spec->cwd, spec->cwd, true, NULL);
     for (size_t i = 0; r >= 0 && i < spec->read_count; i++)
         r = add_shared(exposure, "--read", spec->reads[i], spec->cwd, false, err);
     for (size_t i = 0; r >= 0 && i < spec->write_count; i++)
@@ -80,13 +93,15 @@ static int collect(struct exposure *exposure, const struct sandbox_spec *spec, s
 }
 
 int exposure_init(struct exposure *exposure, const struct sandbox_spec *spec, struct error *err) {
-    *exposure = (struct exposure){.home = place_home()};
+    *exposure = (struct exposure){.home = home_of_environment(), .from_root = spec->identity.from_root};
     int r = collect(exposure, spec, err);
-    if (r == -ENOMEM) error_set(err, r, "out of memory");
-    if (r < 0)
-        exposure_done(exposure);
-    else
+    if (r == 0) {
         sort_by_depth(exposure);
+        r = protect_add(exposure, spec, err);
+        sort_by_depth(exposure);
+    }
+    if (r == -ENOMEM) error_set(err, r, "out of memory");
+    if (r < 0) exposure_done(exposure);
     return r;
 }
 
@@ -100,6 +115,12 @@ void exposure_done(struct exposure *exposure) {
     *exposure = (struct exposure){0};
 }
 
+size_t exposure_top(const struct exposure *exposure, size_t count, const char *target) {
+    for (size_t i = count; i-- > 0;)
+        if (place_within(target, exposure->items[i].target)) return i;
+    return SIZE_MAX;
+}
+
 bool exposure_shows(const struct exposure *exposure, const char *path) {
     for (size_t i = 0; i < exposure->count; i++)
         if (place_within(path, exposure->items[i].target)) return true;
@@ -108,8 +129,6 @@ bool exposure_shows(const struct exposure *exposure, const char *path) {
 }
 
 bool exposure_writable(const struct exposure *exposure, const char *path) {
-    bool writable = false; // the last item that holds the path decides, as the last mount does
-    for (size_t i = 0; i < exposure->count; i++)
-        if (place_within(path, exposure->items[i].target)) writable = exposure->items[i].writable;
-    return writable || strcmp(path, "/tmp") == 0 || strcmp(path, "/tmp/") == 0;
+    size_t top = exposure_top(exposure, exposure->count, path);
+    return (top != SIZE_MAX && exposure->items[top].writable) || strcmp(path, "/tmp") == 0 || strcmp(path, "/tmp/") == 0;
 }

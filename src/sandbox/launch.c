@@ -15,13 +15,15 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buf.h"
 #include "base/mem.h"
 #include "sandbox/arguments.h"
-#include "sandbox/lookup.h"
 #include "sandbox/environment.h"
+#include "sandbox/lookup.h"
+#include "sandbox/sandbox_report.h"
 #include "sandbox/seccomp_filter.h"
 #include "sandbox/staging.h"
 
@@ -35,9 +37,31 @@ static const char *find_program(void) {
     return NULL;
 }
 
+// A sandbox of ours has no packet sockets, which another one would need; PID 1 is known by its name. A folder as a
+// standard stream would lead, by "..", to all that is around it on the host.
+static int check_caller(struct error *err) {
+    static const char *const names[] = {"standard input", "standard output", "standard error"};
+    struct buf name = BUF_INIT;
+    bool inside = buf_read_file(&name, "/proc/1/comm", 64) == 0 && name.len > 0 &&
+                  strncmp(name.data, SANDBOX_INIT_NAME, strlen(SANDBOX_INIT_NAME)) == 0;
+    buf_done(&name);
+    if (inside)
+        return error_set(err, -EOPNOTSUPP,
+                         "this is a sandbox already, and a sandbox cannot be started inside another; run the command "
+                         "without penstock: the outer policy holds for it");
+    struct stat st;
+    for (int fd = 0; fd < 3; fd++)
+        if (fstat(fd, &st) == 0 && S_ISDIR(st.st_mode))
+            return error_set(err, -EINVAL, "%s is a folder, a way out of the sandbox; redirect it to a file or /dev/null",
+                             names[fd]);
+    return 0;
+}
+
 int launch_check(struct launch *launch, const struct sandbox_spec *spec, struct error *err) {
-    *launch = (struct launch){.spec = spec, .seccomp = -1, .init = -1, .options = -1};
-    int r = exposure_init(&launch->exposure, spec, err);
+    *launch = (struct launch){.spec = spec, .seccomp = -1, .init = -1, .options = -1, .arguments = -1};
+    int r = check_caller(err);
+    if (r < 0) return r;
+    r = exposure_init(&launch->exposure, spec, err);
     if (r < 0) return r;
     launch->program = find_program();
     if (!launch->program)
@@ -78,6 +102,15 @@ static int prepare_options(struct launch *launch) {
     return r;
 }
 
+static int prepare_arguments(struct launch *launch) {
+    struct buf text = BUF_INIT;
+    buf_append(&text, launch->command, strlen(launch->command) + 1);
+    for (char *const *at = launch->spec->argv; *at; at++) buf_append(&text, *at, strlen(*at) + 1);
+    int r = text.failed ? -ENOMEM : memory_file("penstock-arguments", text.data, text.len);
+    buf_done(&text);
+    return r;
+}
+
 int launch_prepare(struct launch *launch, const struct sandbox_spec *spec, struct error *err) {
     int r = launch_check(launch, spec, err);
     if (r < 0) return r;
@@ -85,13 +118,14 @@ int launch_prepare(struct launch *launch, const struct sandbox_spec *spec, struc
     if (r < 0) return r;
     r = etc_file_make(spec, launch->exposure.home, launch->etc_files, &launch->etc_file_count, err);
     if (r < 0) return r;
-    launch->seccomp = seccomp_filter_open(err);
+    launch->seccomp = seccomp_filter_open(launch->exposure.protects, err);
     if (launch->seccomp < 0) return launch->seccomp;
     launch->environment = environment_filter(spec->environment, &launch->exposure);
     launch->init =
         memory_file("penstock-init", sandbox_init_image, (size_t)(sandbox_init_image_end - sandbox_init_image));
     launch->options = prepare_options(launch);
-    if (!launch->environment || launch->init < 0 || launch->options < 0)
+    launch->arguments = prepare_arguments(launch);
+    if (!launch->environment || launch->init < 0 || launch->options < 0 || launch->arguments < 0)
         return error_set(err, -ENOMEM, "no memory files for the sandbox's start; free some memory");
     return 0;
 }
@@ -105,6 +139,7 @@ void launch_done(struct launch *launch) {
     mem_close_pointer(&launch->seccomp);
     mem_close_pointer(&launch->init);
     mem_close_pointer(&launch->options);
+    mem_close_pointer(&launch->arguments);
 }
 
 // ---- the child ----
@@ -129,7 +164,7 @@ static int enter_namespaces(const struct launch *launch, const struct launch_chi
 
 // Descriptors that bubblewrap and the init need; all others are closed by exec.
 static void keep_descriptors(const struct launch *launch, const struct launch_child *child, int error) {
-    const int kept[] = {launch->seccomp, launch->init, launch->options, child->status, error};
+    const int kept[] = {launch->seccomp, launch->init, launch->options, launch->arguments, child->status, error};
     for (size_t i = 0; i < ARRAY_LENGTH(kept); i++)
         if (kept[i] >= 0) fcntl(kept[i], F_SETFD, 0);
     for (size_t i = 0; i < launch->etc_file_count; i++) fcntl(launch->etc_files[i].fd, F_SETFD, 0);
@@ -142,21 +177,17 @@ static uint64_t mask_bits(const sigset_t *mask) {
     return bits;
 }
 
+// The command's arguments go round bubblewrap, which takes no more than 9000.
 static void execute(const struct launch *launch, const struct launch_child *child, int error) {
-    char options[16], init[32], status[16], stderr_number[16], mask[32];
+    char options[16], init[32], status[16], stderr_number[16], mask[32], arguments[16];
     snprintf(options, sizeof(options), "%d", launch->options);
     snprintf(init, sizeof(init), "/proc/self/fd/%d", launch->init);
     snprintf(status, sizeof(status), "%d", child->status);
     snprintf(stderr_number, sizeof(stderr_number), "%d", error);
     snprintf(mask, sizeof(mask), "%llx", (unsigned long long)mask_bits(&child->mask));
-    const char *const head[] = {"bwrap", "--args", options, "--", init, status, stderr_number, mask, launch->command};
-    size_t count = 0, heads = ARRAY_LENGTH(head);
-    while (launch->spec->argv[count]) count++;
-    if (count > INT_MAX) return; // more than any execve takes
-    char **argv = NEW_ARRAY(char *, heads + count + 1);
-    if (!argv) return;
-    for (size_t i = 0; i < heads; i++) argv[i] = (char *)(uintptr_t)head[i];
-    for (size_t i = 0; i < count; i++) argv[heads + i] = launch->spec->argv[i];
+    snprintf(arguments, sizeof(arguments), "%d", launch->arguments);
+    char name[] = "bwrap", option[] = "--args", end[] = "--";
+    char *argv[] = {name, option, options, end, init, status, stderr_number, mask, arguments, NULL};
     execve(launch->program, argv, launch->environment);
 }
 

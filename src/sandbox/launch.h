@@ -17,7 +17,8 @@ struct launch {
     const char *program; // bubblewrap
     char *command;       // file to execute inside
     char **environment;
-    int seccomp, init, options; // memory files: filter, the init program, bubblewrap's options
+    int seccomp, init, options, arguments; // memory files: filter, the init program, bubblewrap's options, the command's
+                                           // path and arguments
 };
 
 // Only what sandbox_process_check looks at: exposure, program, command. Release with launch_done in any case.

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <pwd.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -68,21 +67,6 @@ bool place_normalise(const char *path, const char *base, char ret_path[PATH_MAX]
     return true;
 }
 
-// The variable wins, as for every program that looks for its files; the user database is asked only without it.
-char *place_home(void) {
-    const char *home = getenv("HOME");
-    if (!home || home[0] != '/') {
-        const struct passwd *entry = getpwuid(getuid());
-        home = entry ? entry->pw_dir : NULL;
-    }
-    char *real = home && home[0] == '/' ? realpath(home, NULL) : NULL;
-    if (!real) return NULL;
-    bool of_system = place_in_system(real) && !place_within(real, "/opt");
-    if (strcmp(real, "/") != 0 && strcmp(real, "/opt") != 0 && !of_system) return real;
-    free(real);
-    return NULL;
-}
-
 // Folders that are more than one project, or that the sandbox has its own of.
 static const struct {
     const char *path;
@@ -98,23 +82,57 @@ static const struct {
     {"/media", false, "a system folder"},
 };
 
-static const char *cwd_fault(const char *cwd, const char *home) {
-    if (strcmp(cwd, "/") == 0) return "the whole file system";
-    if (home && strcmp(cwd, home) == 0) return "your home folder";
-    if (home && place_within(home, cwd)) return "a parent of your home folder";
-    if (place_in_system(cwd)) return "in a system folder";
-    for (size_t i = 0; i < ARRAY_LENGTH(refused_cwds); i++) {
-        const char *path = refused_cwds[i].path;
-        if (refused_cwds[i].below ? place_within(cwd, path) : strcmp(cwd, path) == 0) return refused_cwds[i].what;
+// Folders of a home that hold keys, or what the host executes by itself: no project.
+static const struct {
+    const char *name;
+    bool below;
+} private_folders[] = {
+    {".ssh", true},           {".gnupg", true},           {".aws", true},           {".azure", true},
+    {".kube", true},          {".docker", true},          {".password-store", true}, {".mozilla", true},
+    {".thunderbird", true},   {".pki", true},             {".config", false},       {".config/systemd", true},
+    {".config/autostart", true}, {".config/gcloud", true}, {".config/gh", true},    {".config/environment.d", true},
+    {".local", false},        {".local/bin", true},       {".local/lib", true},     {".local/share", false},
+    {".local/share/keyrings", true},
+};
+
+static const char *private_folder(const char *cwd, const char *home) {
+    size_t len = strlen(home);
+    if (!place_within(cwd, home) || cwd[len] != '/') return NULL;
+    for (size_t i = 0; i < ARRAY_LENGTH(private_folders); i++) {
+        const char *name = private_folders[i].name, *rest = cwd + len + 1;
+        if (private_folders[i].below ? place_within(rest, name) : strcmp(rest, name) == 0) return name;
     }
     return NULL;
 }
 
-int place_check_cwd(const char *cwd, const char *home, struct error *err) {
+static bool home_fault(const char *cwd, const struct home_list *homes, char *ret_fault, size_t size) {
+    for (size_t i = 0; i < homes->count; i++) {
+        const char *path = homes->entries[i].path, *whose = homes->entries[i].whose, *name;
+        if (strcmp(cwd, path) == 0) return snprintf(ret_fault, size, "%s", whose) > 0;
+        if (place_within(path, cwd)) return snprintf(ret_fault, size, "a parent of %s", whose) > 0;
+        name = private_folder(cwd, path);
+        if (name) return snprintf(ret_fault, size, "in '%s' of %s", name, whose) > 0;
+    }
+    return false;
+}
+
+static bool cwd_fault(const char *cwd, const struct home_list *homes, char *ret_fault, size_t size) {
+    if (strcmp(cwd, "/") == 0) return snprintf(ret_fault, size, "the whole file system") > 0;
+    if (home_fault(cwd, homes, ret_fault, size)) return true;
+    if (place_in_system(cwd)) return snprintf(ret_fault, size, "in a system folder") > 0;
+    for (size_t i = 0; i < ARRAY_LENGTH(refused_cwds); i++) {
+        const char *path = refused_cwds[i].path;
+        if (refused_cwds[i].below ? place_within(cwd, path) : strcmp(cwd, path) == 0)
+            return snprintf(ret_fault, size, "%s", refused_cwds[i].what) > 0;
+    }
+    return false;
+}
+
+int place_check_cwd(const char *cwd, const struct home_list *homes, struct error *err) {
+    char fault[256];
     if (!cwd || cwd[0] != '/')
         return error_set(err, -EINVAL, "the working directory '%s' is not an absolute path", cwd ? cwd : "");
-    const char *fault = cwd_fault(cwd, home);
-    if (fault)
+    if (cwd_fault(cwd, homes, fault, sizeof(fault)))
         return error_set(
             err, -EINVAL,
             "the working directory '%s' would be writable in the sandbox, but it is %s; change to a project "

@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "base/error.h"
+#include "sandbox/home.h"
 
 struct place_system {
     const char *path;
@@ -22,11 +23,7 @@ bool place_in_system(const char *path);
 // does not fit.
 bool place_normalise(const char *path, const char *base, char ret_path[PATH_MAX]);
 
-// The caller's home folder as a real path (malloc'd), or NULL if there is none that could hide anything: none at all,
-// missing, "/", or one that is a part of the system (users such as daemon have /usr/sbin).
-char *place_home(void);
-
 // Whether cwd can be a working directory that the sandbox may write. 0 or -EINVAL with the reason.
-int place_check_cwd(const char *cwd, const char *home, struct error *err);
+int place_check_cwd(const char *cwd, const struct home_list *homes, struct error *err);
 // Whether a real path may be given to --read or --write. 0 or -EINVAL with the reason.
 int place_check_shared(const char *option, const char *path, struct error *err);

@@ -22,6 +22,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "sandbox/interpreter.h"
 #include "sandbox/launch.h"
 #include "sandbox/sandbox_report.h"
 
@@ -121,22 +122,35 @@ static int setup_failed(int messages_fd, struct error *err) {
     return r;
 }
 
-static int execute_failed(const struct sandbox_spec *spec, int error, struct error *err) {
-    if (error == ENOENT)
+static int interpreter_missing(const struct launch *launch, const char *name, struct error *err) {
+    char interpreter[INTERPRETER_SIZE];
+    if (!interpreter_missing_of(launch->command, &launch->exposure, interpreter))
         return error_set(err, -ENOENT, "'%s' cannot be executed in the sandbox: it, or its interpreter, is not there",
-                         spec->argv[0]);
+                         name);
+    const char *advice = "install it, or correct the file's first line";
+    if (interpreter[0] && interpreter[strlen(interpreter) - 1] == '\r')
+        advice = "the file's lines end as on Windows (CRLF): remove the carriage returns (dos2unix)";
+    else if (access(interpreter, F_OK) == 0)
+        advice = "it is on the host: name its folder with --read";
+    return error_set(err, -ENOENT, "'%s' cannot be executed: its interpreter '%s' is not there in the sandbox; %s", name,
+                     interpreter, advice);
+}
+
+static int execute_failed(const struct launch *launch, int error, struct error *err) {
+    const struct sandbox_spec *spec = launch->spec;
+    if (error == ENOENT) return interpreter_missing(launch, spec->argv[0], err);
     return error_set(err, -EACCES, "'%s' cannot be executed in the sandbox: %s", spec->argv[0], strerror(error));
 }
 
 // Waits for the report that decides.
-static int await_command(struct sandbox_process *process, const struct sandbox_spec *spec, int messages,
+static int await_command(struct sandbox_process *process, const struct launch *launch, int messages,
                          struct error *err) {
     for (uint64_t end = clock_us() + START_TIMEOUT_US; clock_us() < end;) {
         struct pollfd ready = {.fd = process->reports, .events = POLLIN};
         if (poll(&ready, 1, 1000) <= 0) continue;
         int value = 0, kind = take_report(process, &value);
         if (kind == SANDBOX_REPORT_STARTED) return 0;
-        if (kind == SANDBOX_REPORT_FAILED) return execute_failed(spec, value, err);
+        if (kind == SANDBOX_REPORT_FAILED) return execute_failed(launch, value, err);
         if (kind == 0) return setup_failed(messages, err);
         if (kind < 0 && kind != -EAGAIN && kind != -EINTR)
             return error_set(err, kind, "the sandbox does not answer: %s", strerror(-kind));
@@ -194,7 +208,7 @@ static int start(struct sandbox_process *process, const struct launch *launch, i
     if (process->helper < 0)
         r = error_set(err, process->helper, "no process for the sandbox: %s", strerror(-process->helper));
     else
-        r = await_command(process, launch->spec, messages[0], err);
+        r = await_command(process, launch, messages[0], err);
     close(messages[0]);
     return r;
 }
@@ -236,17 +250,26 @@ static bool still_stopped(struct sandbox_process *process) {
     return process->stopped != 0;
 }
 
-int sandbox_process_dispatch(struct sandbox_process *process) {
+int sandbox_process_observe(struct sandbox_process *process) {
     int value, kind;
     while ((kind = take_report(process, &value)) > 0) {
     }
     if (kind == 0) return 0;
-    if (still_stopped(process)) {
-        process->stopped = 0;
+    return still_stopped(process) ? 2 : 1;
+}
+
+void sandbox_process_resume(struct sandbox_process *process) {
+    process->stopped = 0;
+    sandbox_process_signal(process, SIGCONT);
+}
+
+int sandbox_process_dispatch(struct sandbox_process *process) {
+    int state = sandbox_process_observe(process);
+    if (state == 2) {
         raise(SIGSTOP); // here the caller's shell takes over, until it continues us
-        sandbox_process_signal(process, SIGCONT);
+        sandbox_process_resume(process);
     }
-    return 1;
+    return state > 0;
 }
 
 int sandbox_process_status(struct sandbox_process *process, int wait_status) {

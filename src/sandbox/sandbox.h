@@ -26,28 +26,37 @@ struct sandbox_spec {
     size_t read_count;
     const char *const *writes; // --write paths
     size_t write_count;
+    const char *const *protects; // files that the host trusts, as they were named: read-only inside wherever the sandbox
+    size_t protect_count;        // could write them, and neither moved nor removed; refused if that cannot be had
     struct sandbox_identity identity;
     const sigset_t *signal_mask; // of the command; NULL: the caller's. A caller that blocks signals for a signalfd should do
                                  // so before the start (else Ctrl-C in between ends it) and give the mask of before here.
 };
 
-// Everything that can be checked before anything is started: the working directory (not /, the home folder, /tmp, /run or
-// a system folder), that --read and --write paths exist, that the command exists and can be executed (-ENOENT: exit 127,
+// Everything that can be checked before anything is started: that this is no sandbox of ours itself, the working
+// directory (not /, a home folder, /tmp, /run or a system folder), standard streams (no folder), what is to be protected,
+// that --read and --write paths exist, that the command exists and can be executed (-ENOENT: exit 127,
 // -EACCES: exit 126), that bubblewrap is there. 0 or a negative errno with one message that quotes the input.
 int sandbox_process_check(const struct sandbox_spec *spec, struct error *err);
 
 struct sandbox_process;
 // Starts the command inside the keeper's namespaces. The terminal, standard streams, process group, signal mask and
 // ignored signals (but SIGPIPE) are the caller's at this moment. Waits until the command is executed: 0; -ENOENT (exit
-// 127), -EACCES (exit 126), or another negative errno (exit 125) with one message, and then nothing is left running.
+// 127: it, or its interpreter, is not there), -EACCES (exit 126: any other reason not to execute it, such as too many
+// arguments), or another negative errno (exit 125) with one message, and then nothing is left running.
 // Call it from a process with one thread.
 int sandbox_process_start(const struct sandbox_spec *spec, int user_namespace, int net_namespace,
                           struct sandbox_process **ret_process, struct error *err);
 pid_t sandbox_process_pid(const struct sandbox_process *process); // of the helper (bwrap), the caller's child
-// Readable when the command stopped, continued or ended; then call sandbox_process_dispatch: if the command stopped
-// (Ctrl-Z, kill -STOP), it stops the calling process too, so that its shell sees that, and continues the command when
-// the caller is continued. 1, or 0 when no more will come (remove the descriptor from the loop).
+// Readable when the command stopped, continued or ended; then call one of the two below.
 int sandbox_process_fd(const struct sandbox_process *process);
+// 2: the command stopped (Ctrl-Z, kill -STOP). The caller should bring its own affairs in order, stop itself so that its
+// shell sees that, and call sandbox_process_resume when it is continued. 1: nothing to do. 0: no more will come (remove
+// the descriptor from the loop).
+int sandbox_process_observe(struct sandbox_process *process);
+void sandbox_process_resume(struct sandbox_process *process); // continues a command that stopped
+// All of that at once, for callers without such affairs: stops the calling process when the command stopped. 1, or 0
+// when no more will come.
 int sandbox_process_dispatch(struct sandbox_process *process);
 // Sends a signal to the command itself (the first process of the sandbox's PID namespace that is not its init). 0, or
 // -ESRCH when it has ended. A terminal's Ctrl-C reaches the command without help: do not pass on what the kernel sent

@@ -8,7 +8,8 @@
 // command only if the command lets it. The command gets the signal mask that penstock was started with, standard input,
 // output and error, and no other descriptor.
 //
-// Usage: STATUS STDERR MASK PATH ARGV...: descriptors (STDERR -1: none), signal mask in hexadecimal, file to execute.
+// Usage: STATUS STDERR MASK ARGUMENTS: descriptors (STDERR -1: none), signal mask in hexadecimal. ARGUMENTS holds the
+// file to execute and its argv, each word ended by a NUL: only the kernel limits them.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
@@ -17,15 +18,17 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "sandbox/sandbox_report.h"
 
-#define ARGUMENTS 5 // argv[0] to PATH
+#define ARGUMENTS 5 // argv[0] to ARGUMENTS
 
 extern char **environ;
 
@@ -87,6 +90,19 @@ static int reap(int status, pid_t command) {
     }
 }
 
+// The words of a memory file, NULL-terminated; NULL if it has not at least two.
+static char **read_words(int fd) {
+    struct stat st;
+    if (fstat(fd, &st) < 0 || st.st_size <= 0) return NULL;
+    size_t size = (size_t)st.st_size, count = 0, used = 0;
+    char *text = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+    if (text == MAP_FAILED || text[size - 1] != '\0') return NULL;
+    for (size_t i = 0; i < size; i++) count += text[i] == '\0';
+    char **words = count < 2 ? NULL : calloc(count + 1, sizeof(char *));
+    for (char *at = text; words && used < count; at += strlen(at) + 1) words[used++] = at;
+    return words;
+}
+
 // Standard error was lent to bubblewrap's messages; all but 0, 1, 2 and the status socket is closed.
 static void settle_descriptors(int status, int error) {
     if (error >= 0)
@@ -98,16 +114,18 @@ static void settle_descriptors(int status, int error) {
 }
 
 int main(int argc, char **argv) {
-    if (argc <= ARGUMENTS) return 125;
+    if (argc != ARGUMENTS) return 125;
+    char **words = read_words((int)parse(argv[4], 10));
+    if (!words) return 125;
     int status = (int)parse(argv[1], 10), failed[2], error = 0;
     settle_descriptors(status, argv[2][0] == '-' ? -1 : (int)parse(argv[2], 10));
-    prctl(PR_SET_NAME, "penstock-init");
+    prctl(PR_SET_NAME, SANDBOX_INIT_NAME);
     prctl(PR_SET_DUMPABLE, 0); // the command is the same user: no ptrace, no /proc/1/fd
     // The command must not hold the status socket: close-on-exec, set here because bubblewrap's execve had to keep it.
     syscall(SYS_close_range, status, status, CLOSE_RANGE_CLOEXEC);
     if (pipe2(failed, O_CLOEXEC) < 0) return 125;
     pid_t command = fork();
-    if (command == 0) run_command(status, failed[1], parse(argv[3], 16), argv[4], argv + ARGUMENTS);
+    if (command == 0) run_command(status, failed[1], parse(argv[3], 16), words[0], words + 1);
     close(failed[1]);
     if (command < 0)
         error = errno;

@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#define SANDBOX_INIT_NAME "penstock-init" // what PID 1 of a sandbox is called
+
 enum sandbox_report_kind {
     SANDBOX_REPORT_COMMAND =
         1,                  // sent by the command's process before it executes; the kernel adds its PID (SO_PASSCRED)

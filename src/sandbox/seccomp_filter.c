@@ -19,25 +19,48 @@
 //   syslog reads the host's kernel log where dmesg_restrict is 0. Loading of modules and kernels, file handles (a way
 //   to open files by inode), swap, clock and reboot need capabilities of the host and are named so that a kernel fault
 //   in those checks does not matter.
+// - Privilege that would outlive the sandbox. Files in a shared folder are the host's: a program with the set-user-ID bit
+//   (root's, where root owns the folder) or with a file capability would work there for anybody. So no call can set
+//   S_ISUID or S_ISGID: chmod and its kin, open and creat where they create, mknod. mkdir ignores these bits by itself;
+//   a folder that inherits S_ISGID from its parent gives nothing. openat2 has its mode in memory, where a filter cannot
+//   look: ENOSYS, and callers fall back to openat. The name of an extended attribute is in memory too, so none can be
+//   set: EOPNOTSUPP is what a file system without them says, and what cp -a, tar, rsync and Python pass over.
+// - fixed_mounts: files in writable folders are protected by mounts over them. rename and unlink respect a mount of the
+//   caller's own mount namespace only; a command that made a nested one, left all mounts behind with pivot_root and kept
+//   a descriptor of the folder would move the file away. So no mount namespace can be made then; clone3 has its flags in
+//   memory: ENOSYS, and callers fall back to clone.
 // Left open on purpose: ptrace and pidfd calls (bound by the PID namespace; debuggers need them), unshare, clone and
 // mount (nested sandboxes of browsers, Bazel and bubblewrap; a nested namespace gets no power over ours, and mounts
 // that hide something are locked together in it).
 #include "sandbox/seccomp_filter.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sched.h>
 #include <seccomp.h>
-#include <stdbool.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/mem.h"
 
+// Newer than libseccomp and headers may be; these numbers are the same on every architecture that we build for.
+#define CALL_FCHMODAT2 452
+#define CALL_SETXATTRAT 463
+
 static const struct {
     int call, error;
 } denied[] = {
+    {SCMP_SYS(openat2), ENOSYS},
+    {SCMP_SYS(setxattr), EOPNOTSUPP},
+    {SCMP_SYS(lsetxattr), EOPNOTSUPP},
+    {SCMP_SYS(fsetxattr), EOPNOTSUPP},
+    {CALL_SETXATTRAT, EOPNOTSUPP},
     {SCMP_SYS(io_uring_setup), ENOSYS},
     {SCMP_SYS(io_uring_enter), ENOSYS},
     {SCMP_SYS(io_uring_register), ENOSYS},
@@ -90,22 +113,75 @@ static int deny_ioctl(scmp_filter_ctx filter, uint64_t request) {
                             SCMP_A1(SCMP_CMP_MASKED_EQ, LOW_32_BITS, request));
 }
 
-static int filter_fill(scmp_filter_ctx filter) {
+// Which argument is the mode, and which the flags that say whether there is one (NO_FLAGS: there always is).
+#define NO_FLAGS UINT_MAX
+static const struct {
+    int call;
+    unsigned mode, flags;
+} modes[] = {
+    {SCMP_SYS(chmod), 1, NO_FLAGS},  {SCMP_SYS(fchmod), 1, NO_FLAGS}, {SCMP_SYS(fchmodat), 2, NO_FLAGS},
+    {CALL_FCHMODAT2, 2, NO_FLAGS},   {SCMP_SYS(creat), 1, NO_FLAGS},  {SCMP_SYS(open), 2, 1},
+    {SCMP_SYS(openat), 3, 2},        {SCMP_SYS(mknod), 1, NO_FLAGS},  {SCMP_SYS(mknodat), 2, NO_FLAGS},
+};
+
+#define TMPFILE_FLAG (O_TMPFILE & ~O_DIRECTORY)
+
+static int deny_bits(scmp_filter_ctx filter, int call, unsigned argument, uint64_t bit) {
+    struct scmp_arg_cmp set = SCMP_CMP(argument, SCMP_CMP_MASKED_EQ, bit, bit);
+    return seccomp_rule_add_array(filter, SCMP_ACT_ERRNO(EPERM), call, 1, &set);
+}
+
+static int deny_mode(scmp_filter_ctx filter, size_t index, uint64_t bit) {
+    static const uint64_t creating[] = {O_CREAT, TMPFILE_FLAG};
+    if (modes[index].flags == NO_FLAGS) return deny_bits(filter, modes[index].call, modes[index].mode, bit);
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < ARRAY_LENGTH(creating); i++) {
+        const struct scmp_arg_cmp set[] = {
+            SCMP_CMP(modes[index].flags, SCMP_CMP_MASKED_EQ, creating[i], creating[i]),
+            SCMP_CMP(modes[index].mode, SCMP_CMP_MASKED_EQ, bit, bit),
+        };
+        r = seccomp_rule_add_array(filter, SCMP_ACT_ERRNO(EPERM), modes[index].call, ARRAY_LENGTH(set), set);
+    }
+    return r;
+}
+
+static int deny_privilege(scmp_filter_ctx filter) {
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < ARRAY_LENGTH(modes); i++) {
+        r = deny_mode(filter, i, S_ISUID);
+        if (r == 0) r = deny_mode(filter, i, S_ISGID);
+    }
+    return r;
+}
+
+#define UNSHARE_EMPTY_MOUNTS UINT64_C(0x00100000) // UNSHARE_EMPTY_MNTNS of newer kernels, which implies CLONE_NEWNS
+
+static int deny_mount_namespaces(scmp_filter_ctx filter) {
+    int r = deny_bits(filter, SCMP_SYS(unshare), 0, CLONE_NEWNS);
+    if (r == 0) r = deny_bits(filter, SCMP_SYS(unshare), 0, UNSHARE_EMPTY_MOUNTS);
+    if (r == 0) r = deny_bits(filter, SCMP_SYS(clone), 0, CLONE_NEWNS);
+    if (r == 0) r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
+    return r;
+}
+
+static int filter_fill(scmp_filter_ctx filter, bool fixed_mounts) {
     int r = seccomp_attr_set(filter, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
     if (r == 0) r = deny_families(filter, SCMP_SYS(socket));
     if (r == 0) r = deny_families(filter, SCMP_SYS(socketpair));
     if (r == 0) r = deny_ioctl(filter, TIOCSTI);
     if (r == 0) r = deny_ioctl(filter, TIOCLINUX);
+    if (r == 0) r = deny_privilege(filter);
+    if (r == 0 && fixed_mounts) r = deny_mount_namespaces(filter);
     for (size_t i = 0; r == 0 && i < ARRAY_LENGTH(denied); i++)
         r = seccomp_rule_add(filter, SCMP_ACT_ERRNO((uint32_t)denied[i].error), denied[i].call, 0);
     return r;
 }
 
-int seccomp_filter_open(struct error *err) {
+int seccomp_filter_open(bool fixed_mounts, struct error *err) {
     AUTO_CLOSE int fd = memfd_create("penstock-seccomp", MFD_CLOEXEC);
     if (fd < 0) return error_set(err, -errno, "no memory file for the system call filter: %s", strerror(errno));
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
-    int r = filter ? filter_fill(filter) : -ENOMEM;
+    int r = filter ? filter_fill(filter, fixed_mounts) : -ENOMEM;
     if (r == 0) r = seccomp_export_bpf(filter, fd);
     if (filter) seccomp_release(filter);
     if (r == 0 && lseek(fd, 0, SEEK_SET) < 0) r = -errno;

@@ -80,12 +80,22 @@ static int map_new(const struct stat *owner, const struct sandbox_identity *iden
 
 // ---- mounts ----
 
-// A copy of the tree at source, detached; its owner's files belong to the sandbox's user.
-static int clone_mapped(const char *source, const struct sandbox_identity *identity, struct error *err) {
+// Paths of items are real ones. Where a link has come in since then, somebody leads us elsewhere: ELOOP.
+static int open_real(const char *path) {
+    struct open_how how = {.flags = O_PATH | O_CLOEXEC | O_NOFOLLOW, .resolve = RESOLVE_NO_SYMLINKS};
+    return (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
+}
+
+// A copy of the tree at the item's source, detached; its owner's files belong to the sandbox's user.
+static int clone_mapped(const struct exposure_item *item, const struct sandbox_identity *identity, struct error *err) {
     struct stat owner;
-    AUTO_CLOSE int tree =
-        (int)syscall(SYS_open_tree, AT_FDCWD, source, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
-    if (tree < 0 || fstat(tree, &owner) < 0)
+    const char *source = item->source;
+    AUTO_CLOSE int place = open_real(source);
+    AUTO_CLOSE int owned = place < 0 ? -1 : open_real(item->owned_as);
+    AUTO_CLOSE int tree = owned < 0 ? -1
+                                    : (int)syscall(SYS_open_tree, place, "",
+                                                   AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
+    if (tree < 0 || fstat(owned, &owner) < 0)
         return error_set(err, -errno, "'%s' cannot be mounted for the sandbox: %s", source, strerror(errno));
     if (owner.st_uid == identity->uid) return TAKE_FD(tree);
     AUTO_CLOSE int map = map_new(&owner, identity);
@@ -112,25 +122,24 @@ static int place_item(int tree, bool folder, size_t index) {
     return syscall(SYS_move_mount, tree, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH) < 0 ? -errno : 0;
 }
 
-// The item that is mounted last of those that hold the path, as bubblewrap will mount them; SIZE_MAX: a system folder.
-static size_t item_of(const struct exposure *exposure, const char *path) {
-    for (size_t i = exposure->count; i-- > 0;)
-        if (place_within(path, exposure->items[i].target)) return i;
-    return SIZE_MAX;
+static int make_read_only(int fd) {
+    struct mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY};
+    AUTO_CLOSE int tree = (int)syscall(SYS_open_tree, fd, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    if (tree < 0 || syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH, &attr, sizeof(attr)) < 0) return -errno;
+    return syscall(SYS_move_mount, tree, "", fd, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0 ? -errno : 0;
 }
 
 // The name is resolved without links, and what it leads to is what is hidden: its folder's owner may be moving things.
 static int hide(const struct unix_mask_entry *entry, const struct exposure *exposure) {
     char path[PATH_MAX], self[64], staged[STAGING_PATH_SIZE] = "";
-    size_t item = item_of(exposure, entry->path);
+    size_t item = exposure_top(exposure, exposure->count, entry->path);
     const char *rest = entry->path;
     if (item != SIZE_MAX) {
         staging_path(item, staged);
         rest += strlen(exposure->items[item].target);
     }
     if (snprintf(path, sizeof(path), "%s%s", staged, rest) >= (int)sizeof(path)) return -ENAMETOOLONG;
-    struct open_how how = {.flags = O_PATH | O_CLOEXEC | O_NOFOLLOW, .resolve = RESOLVE_NO_SYMLINKS};
-    AUTO_CLOSE int fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
+    AUTO_CLOSE int fd = open_real(path);
     if (fd < 0) return errno == ENOENT ? 0 : -errno;
     snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
     switch (entry->kind) {
@@ -138,6 +147,8 @@ static int hide(const struct unix_mask_entry *entry, const struct exposure *expo
         return mount("/dev/null", self, NULL, MS_BIND, NULL) < 0 ? -errno : 0;
     case UNIX_MASK_FOLDER:
         return mount("tmpfs", self, "tmpfs", MS_NOSUID | MS_NODEV | MS_RDONLY, "mode=0555,size=4k") < 0 ? -errno : 0;
+    case UNIX_MASK_PROGRAM:
+        return make_read_only(fd);
     }
     return -EINVAL;
 }
@@ -146,7 +157,7 @@ static int hide(const struct unix_mask_entry *entry, const struct exposure *expo
 static int place_items(const struct exposure *exposure, const struct sandbox_identity *identity, int *trees,
                        struct error *err) {
     for (size_t i = 0; i < exposure->count; i++) {
-        trees[i] = clone_mapped(exposure->items[i].source, identity, err);
+        trees[i] = clone_mapped(&exposure->items[i], identity, err);
         if (trees[i] < 0) return trees[i];
     }
     if (mount("tmpfs", STAGING_FOLDER, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=1m") < 0)

@@ -15,6 +15,10 @@
 // 3. /proc/self/mountinfo: a procfs of the host inside a shared folder (a chroot) leads by /proc/PID/root to
 // everything.
 //
+// A command that root started is the owner of root's files. Writing takes the set-user-ID bit and the capabilities off
+// a file, but writing through a shared mapping does not; so a program that has them already is made read-only. This costs
+// a stat for each file of the writable folders, and is left out for an ordinary user, who has no such power to give.
+//
 // What it does not do: sockets that the host makes in a shared folder after the start are reachable, as are FIFOs.
 #include "sandbox/unix_mask.h"
 
@@ -25,6 +29,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -35,6 +40,7 @@ struct walk {
     struct unix_mask *mask;
     size_t mounts;       // entries of the mask that were there before: mounted procfs, not to be entered
     size_t seen, limit;  // names
+    bool privileged;     // whether to look for programs with privilege
     bool of_system;      // nothing of the user's: limits end the walk instead of refusing
     char path[PATH_MAX]; // of the folder that is being walked, inside the sandbox
     size_t len;
@@ -67,18 +73,29 @@ static unsigned char entry_type(int folder, const struct dirent *entry) {
     return IFTODT(st.st_mode);
 }
 
+static bool has_privilege(int folder, const char *name) {
+    struct stat st;
+    if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode)) return false;
+    if (st.st_mode & (S_ISUID | S_ISGID)) return true;
+    if (!(st.st_mode & (S_IXUSR | S_IXGRP | S_IXOTH))) return false;
+    AUTO_CLOSE int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    return fd >= 0 && fgetxattr(fd, "security.capability", NULL, 0) > 0;
+}
+
 static int walk_entry(struct walk *walk, int folder, const struct dirent *entry, unsigned depth) {
     if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) return 0;
     if (++walk->seen > walk->limit) return -E2BIG;
     unsigned char type = entry_type(folder, entry);
-    if (type != DT_SOCK && type != DT_DIR) return 0;
+    bool program = type == DT_REG && walk->privileged && has_privilege(folder, entry->d_name);
+    if (type != DT_SOCK && type != DT_DIR && !program) return 0;
     size_t before = walk->len, len = strlen(entry->d_name);
     if (before + 1 + len >= sizeof(walk->path)) return -E2BIG;
     walk->path[walk->len++] = '/';
     memcpy(walk->path + walk->len, entry->d_name, len + 1);
     walk->len += len;
-    int r = type == DT_SOCK ? mask_add(walk->mask, UNIX_MASK_FILE, walk->path)
-                            : walk_folder(walk, folder, entry->d_name, depth + 1);
+    int r = program           ? mask_add(walk->mask, UNIX_MASK_PROGRAM, walk->path)
+            : type == DT_SOCK ? mask_add(walk->mask, UNIX_MASK_FILE, walk->path)
+                              : walk_folder(walk, folder, entry->d_name, depth + 1);
     if (r == 0) walk->path[walk->len = before] = '\0'; // on failure the path tells where
     return r;
 }
@@ -136,7 +153,8 @@ static bool covered(const struct exposure *exposure, size_t index) {
     if (strcmp(item->source, item->target) != 0) return false;
     for (size_t i = 0; i < index; i++) {
         const struct exposure_item *other = &exposure->items[i];
-        if (strcmp(other->source, other->target) == 0 && place_within(item->source, other->source)) return true;
+        if (other->writable >= item->writable && strcmp(other->source, other->target) == 0 &&
+            place_within(item->source, other->source)) return true;
     }
     return false;
 }
@@ -147,6 +165,7 @@ static int walk_shared(const struct exposure *exposure, struct unix_mask *mask, 
         const struct exposure_item *item = &exposure->items[i];
         if (!item->folder || covered(exposure, i)) continue;
         struct walk walk = {.mask = mask, .mounts = mounts, .limit = UNIX_MASK_FILES_MAX};
+        walk.privileged = exposure->from_root && item->writable;
         int r = walk_root(&walk, item->source, item->target);
         if (r == -E2BIG)
             return error_set(

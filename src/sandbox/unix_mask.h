@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// UNIX sockets of the host, and other ways to its services, under what a sandbox sees.
+// UNIX sockets of the host, and other ways to its services, under what a sandbox sees; and programs with privilege that
+// it could rewrite.
 #pragma once
 
 #include <stdbool.h>
@@ -10,6 +11,7 @@
 enum unix_mask_kind {
     UNIX_MASK_FILE,   // a socket: /dev/null goes over it
     UNIX_MASK_FOLDER, // a folder that could not be searched, or a mounted procfs: an empty folder goes over it
+    UNIX_MASK_PROGRAM, // root's set-user-ID program or one with capabilities, in a writable folder: read-only
 };
 
 struct unix_mask_entry {

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -15,7 +16,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/mem.h"
 #include "sandbox/exposure.h"
+#include "sandbox/home.h"
 #include "sandbox/place.h"
 #include "sandbox/unix_mask.h"
 
@@ -41,7 +44,12 @@ static int set_up(void **state) {
     return setenv("HOME", below("/home"), 1);
 }
 
-static int check_cwd(const char *cwd, struct error *err) { return place_check_cwd(cwd, below("/home"), err); }
+static int check_cwd(const char *cwd, struct error *err) {
+    struct home entries[] = {{.path = below("/home"), .whose = "your home folder"},
+                             {.path = below("/people/homes/alice"), .whose = "the home folder of 'alice'"}};
+    struct home_list homes = {.entries = entries, .count = 2};
+    return place_check_cwd(cwd, &homes, err);
+}
 
 static void test_cwd(void **state) {
     (void)state;
@@ -60,6 +68,158 @@ static void test_cwd(void **state) {
     assert_int_equal(check_cwd(below("/home/project"), &err), 0);
     assert_int_equal(check_cwd(below("/elsewhere"), &err), 0);
     assert_int_equal(check_cwd(below("/missing"), &err), -EINVAL);
+}
+
+static void test_homes(void **state) {
+    (void)state;
+    struct error err = {{0}};
+    static const struct {
+        const char *cwd, *fault;
+    } refused[] = {
+        {"/people", "a parent of the home folder of 'alice'"},
+        {"/people/homes", "a parent of the home folder of 'alice'"},
+        {"/people/homes/alice", "the home folder of 'alice'"},
+        {"/people/homes/alice/.ssh", "in '.ssh' of the home folder of 'alice'"},
+        {"/home/.ssh", "in '.ssh' of your home folder"},
+        {"/home/.gnupg/private-keys-v1.d", "in '.gnupg'"},
+        {"/home/.aws", "in '.aws'"},
+        {"/home/.kube/cache", "in '.kube'"},
+        {"/home/.config", "in '.config'"},
+        {"/home/.config/systemd/user", "in '.config/systemd'"},
+        {"/home/.local/bin", "in '.local/bin'"},
+    };
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        assert_int_equal(check_cwd(below(refused[i].cwd), &err), -EINVAL);
+        assert_non_null(strstr(err.text, refused[i].fault));
+    }
+    static const char *const good[] = {"/home/.config/nvim", "/home/.sshx", "/home/project/.ssh", "/home/.local/share/app"};
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) { // they do not exist, which is what is found last
+        assert_int_equal(check_cwd(below(good[i]), &err), -EINVAL);
+        assert_non_null(strstr(err.text, "No such file"));
+    }
+}
+
+static bool listed(const struct home_list *list, const char *path) {
+    for (size_t i = 0; i < list->count; i++)
+        if (strcmp(list->entries[i].path, path) == 0) return true;
+    return false;
+}
+
+// HOME is not believed alone.
+static void test_home_list(void **state) {
+    (void)state;
+    struct home_list list;
+    const struct passwd *root_entry = getpwuid(0);
+    assert_non_null(root_entry);
+    AUTO_FREE char *root_home = realpath(root_entry->pw_dir, NULL);
+    home_list_init(&list, "/"); // root's
+    assert_true(listed(&list, below("/home")));
+    if (root_home) assert_true(listed(&list, root_home));
+    home_list_done(&list);
+    if (!root_home) return;
+    home_list_init(&list, root);
+    assert_int_equal(listed(&list, root_home), geteuid() == 0);
+    home_list_done(&list);
+    setenv("SUDO_USER", "root", 1);
+    home_list_init(&list, root);
+    assert_true(listed(&list, root_home));
+    home_list_done(&list);
+    unsetenv("SUDO_USER");
+}
+
+// ---- protected files ----
+
+static void put(const char *path) {
+    int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
+    assert_true(fd >= 0);
+    close(fd);
+}
+
+static const struct exposure_item *item_at(const struct exposure *exposure, const char *target) {
+    size_t top = exposure_top(exposure, exposure->count, target);
+    return top == SIZE_MAX || strcmp(exposure->items[top].target, target) != 0 ? NULL : &exposure->items[top];
+}
+
+static int protect(struct exposure *exposure, const char *path, const char *write, struct error *err) {
+    struct sandbox_spec spec = {.cwd = below("/home/project"), .protects = &path, .protect_count = 1,
+                                .writes = &write, .write_count = write != NULL};
+    return exposure_init(exposure, &spec, err);
+}
+
+static void test_protects(void **state) {
+    (void)state;
+    struct error err = {{0}};
+    struct exposure exposure;
+    mkdir(below("/home/project/deep/er"), 0755);
+    put(below("/home/project/deep/er/policy"));
+    put(below("/home/other/policy"));
+    assert_int_equal(protect(&exposure, below("/home/project/deep/er/policy"), NULL, &err), 0);
+    assert_int_equal(exposure.count, 4);
+    assert_true(exposure.protects);
+    static const char *const parents[] = {"/home/project/deep", "/home/project/deep/er"};
+    for (size_t i = 0; i < 2; i++) {
+        assert_non_null(item_at(&exposure, below(parents[i])));
+        assert_true(item_at(&exposure, below(parents[i]))->writable);
+        assert_string_equal(item_at(&exposure, below(parents[i]))->owned_as, below("/home/project"));
+    }
+    assert_false(item_at(&exposure, below("/home/project/deep/er/policy"))->writable);
+    assert_false(item_at(&exposure, below("/home/project/deep/er/policy"))->folder);
+    exposure_done(&exposure);
+    // By a relative name with "..", and the whole folder.
+    assert_int_equal(protect(&exposure, "deep/../deep/er", NULL, &err), 0);
+    assert_int_equal(exposure.count, 3);
+    assert_false(item_at(&exposure, below("/home/project/deep/er"))->writable);
+    exposure_done(&exposure);
+    // What the sandbox cannot write needs nothing.
+    assert_int_equal(protect(&exposure, below("/home/other/policy"), NULL, &err), 0);
+    assert_int_equal(exposure.count, 1);
+    assert_false(exposure.protects);
+    exposure_done(&exposure);
+    // A share of the file itself, and one above the working directory, whose folders on the way are then movable.
+    assert_int_equal(protect(&exposure, below("/home/other/policy"), below("/home/other/policy"), &err), 0);
+    assert_false(item_at(&exposure, below("/home/other/policy"))->writable);
+    exposure_done(&exposure);
+    assert_int_equal(protect(&exposure, below("/home/project/deep/er/policy"), root, &err), 0);
+    assert_true(item_at(&exposure, below("/home"))->writable);
+    assert_false(item_at(&exposure, below("/home/project/deep/er/policy"))->writable);
+    exposure_done(&exposure);
+}
+
+static void test_unprotectable(void **state) {
+    (void)state;
+    struct error err = {{0}};
+    struct exposure exposure;
+    put(below("/home/project/plain"));
+    put(below("/home/project/linked"));
+    assert_int_equal(symlink(below("/home/other/policy"), below("/home/project/link")), 0);
+    assert_int_equal(symlink("../other", below("/home/project/folder-link")), 0);
+    assert_int_equal(link(below("/home/project/linked"), below("/home/project/second")), 0);
+    static const struct {
+        const char *path, *fault;
+    } refused[] = {{"/home/project/gone", "No such file"},
+                   {"/home/project/link", "symbolic link"},
+                   {"/home/project/folder-link/policy", "symbolic link"},
+                   {"/home/project/linked", "hard link"}};
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(protect(&exposure, below(refused[i].path), NULL, &err), -EINVAL);
+        assert_non_null(strstr(err.text, refused[i].fault));
+        assert_non_null(strstr(err.text, below(refused[i].path)));
+    }
+    // A link where the sandbox cannot write is as good as what it leads to.
+    assert_int_equal(symlink(below("/home/project/plain"), below("/home/other/outside-link")), 0);
+    assert_int_equal(protect(&exposure, below("/home/other/outside-link"), NULL, &err), 0);
+    assert_false(item_at(&exposure, below("/home/project/plain"))->writable);
+    exposure_done(&exposure);
+    // A stream that is the file.
+    int saved = fcntl(0, F_DUPFD_CLOEXEC, 3), fd = open(below("/home/project/plain"), O_RDONLY | O_CLOEXEC);
+    dup2(fd, 0);
+    assert_int_equal(protect(&exposure, below("/home/project/plain"), NULL, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "standard input"));
+    dup2(saved, 0);
+    close(saved);
+    close(fd);
+    assert_int_equal(protect(&exposure, below("/home/project/plain"), NULL, &err), 0);
+    exposure_done(&exposure);
 }
 
 static void test_within(void **state) {
@@ -223,6 +383,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cwd),   cmocka_unit_test(test_within),      cmocka_unit_test(test_order),
         cmocka_unit_test(test_shows), cmocka_unit_test(test_link),        cmocka_unit_test(test_refused_shares),
+        cmocka_unit_test(test_homes), cmocka_unit_test(test_home_list),
+        cmocka_unit_test(test_protects), cmocka_unit_test(test_unprotectable),
         cmocka_unit_test(test_masks), cmocka_unit_test(test_mask_limits),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -374,6 +375,18 @@ static void test_cannot_execute(void **state) {
     put(in_cwd("bad-interpreter"), "#!/nowhere/interpreter\n", 0755);
     assert_int_equal(start_error("./bad-interpreter", &err), -ENOENT);
     assert_non_null(strstr(err.text, "interpreter"));
+    assert_non_null(strstr(err.text, "'/nowhere/interpreter'"));
+    put(in_cwd("windows"), "#!/bin/sh\r\nexit 0\r\n", 0755);
+    assert_int_equal(start_error("./windows", &err), -ENOENT);
+    assert_non_null(strstr(err.text, "'/bin/sh\\x0d'"));
+    assert_non_null(strstr(err.text, "CRLF"));
+    put(in_cwd("chain"), "#! ./bad-interpreter\n", 0755);
+    assert_int_equal(chdir(rig.cwd), 0);
+    assert_int_equal(start_error("./chain", &err), -ENOENT);
+    assert_int_equal(chdir("/"), 0);
+    assert_non_null(strstr(err.text, "'/nowhere/interpreter'"));
+    put(in_cwd("folder-interpreter"), "#!/etc\n", 0755);
+    assert_int_equal(start_error("./folder-interpreter", &err), -EACCES);
     put(in_cwd("no-interpreter"), "exit 0\n", 0755);
     assert_int_equal(start_error("./no-interpreter", &err), 0);
     char outside[] = "/tmp/penstock-outside-XXXXXX";
@@ -383,6 +396,33 @@ static void test_cannot_execute(void **state) {
     assert_int_equal(start_error(outside, &err), -ENOENT);
     assert_non_null(strstr(err.text, "--read"));
     unlink(outside);
+}
+
+// More than bubblewrap takes; then more than the kernel takes.
+static void test_many_arguments(void **state) {
+    (void)state;
+    enum { COUNT = 20000 };
+    static char *argv[COUNT + 5];
+    static char word[64], huge[150000];
+    struct rig_result result;
+    memset(word, 'w', sizeof(word) - 1);
+    argv[0] = (char *)"sh";
+    argv[1] = (char *)"-c";
+    argv[2] = (char *)"echo $# \"$1\"; shift 19999; echo \"$1\"";
+    for (size_t i = 0; i <= COUNT; i++) argv[3 + i] = word;
+    argv[4] = (char *)""; // kept, though empty
+    argv[3 + COUNT] = (char *)"--last word";
+    struct sandbox_spec spec = {.argv = argv, .environment = environ, .cwd = rig.cwd, .identity = rig.identity};
+    rig_run_spec(&rig, &spec, &result);
+    assert_int_equal(result.start, 0);
+    assert_string_equal(result.out.data, "20000 \n--last word\n");
+    rig_result_done(&result);
+    memset(huge, 'h', sizeof(huge) - 1); // one word is at most 128 KiB
+    argv[5] = huge;
+    rig_run_spec(&rig, &spec, &result);
+    assert_int_equal(result.start, -EACCES);
+    assert_non_null(strstr(result.error.text, "Argument list too long"));
+    rig_result_done(&result);
 }
 
 static void test_set_up_fails(void **state) {
@@ -397,6 +437,157 @@ static void test_set_up_fails(void **state) {
     assert_int_equal(access(in_cwd("ran"), F_OK), -1);
     spec.cwd = "/";
     assert_int_equal(sandbox_process_check(&spec, &err), -EINVAL);
+}
+
+static void test_folder_as_stream(void **state) {
+    (void)state;
+    char *argv[4];
+    struct error err = {{0}};
+    struct sandbox_spec spec = rig_spec(&rig, argv, "true");
+    int saved = fcntl(0, F_DUPFD_CLOEXEC, 3), folder = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    dup2(folder, 0);
+    assert_int_equal(sandbox_process_check(&spec, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "standard input is a folder"));
+    dup2(saved, 0);
+    close(saved);
+    close(folder);
+    assert_int_equal(sandbox_process_check(&spec, &err), 0);
+}
+
+// ---- what stays on the host ----
+
+// Every call that sets a mode, and the attribute that holds capabilities, also by root of a nested namespace.
+static const char privilege_program[] =
+    "import os, stat, subprocess, sys\n"
+    "open('prog', 'w').close()\n"
+    "tries = {\n"
+    " 'chmod': lambda: os.chmod('prog', 0o4755), 'sgid': lambda: os.chmod('prog', 0o2755),\n"
+    " 'fchmod': lambda: os.fchmod(os.open('prog', 0), 0o6755),\n"
+    " 'open': lambda: os.open('new', os.O_CREAT | os.O_WRONLY, 0o4755),\n"
+    " 'tmpfile': lambda: os.open('.', os.O_TMPFILE | os.O_WRONLY, 0o4755),\n"
+    " 'mknod': lambda: os.mknod('node', stat.S_IFREG | 0o4755),\n"
+    " 'xattr': lambda: os.setxattr('prog', 'security.capability', bytes.fromhex("
+    "'0100000200040000000000000000000000000000')),\n"
+    "}\n"
+    "for name, act in tries.items():\n"
+    "    try: act(); print('done', name)\n"
+    "    except OSError as e: print(e.errno, name)\n";
+
+static void test_no_privilege_on_the_host(void **state) {
+    (void)state;
+    put(in_cwd("privilege.py"), privilege_program, 0644);
+    static const char expected[] = "1 chmod\n1 sgid\n1 fchmod\n1 open\n1 tmpfile\n1 mknod\n95 xattr\n";
+    rig_expect(&rig, "python3 privilege.py", expected);
+    rig_expect(&rig, "unshare -Ur python3 privilege.py", expected);
+    rig_expect(&rig, "unshare -Urm python3 privilege.py", expected);
+    struct stat st;
+    assert_int_equal(stat(in_cwd("prog"), &st), 0);
+    assert_int_equal(st.st_mode & 06000, 0);
+    assert_int_equal(stat(in_cwd("new"), &st), -1);
+    assert_int_equal(stat(in_cwd("node"), &st), -1);
+    // Ordinary modes as ever, with a sticky bit too.
+    rig_expect(&rig,
+               "umask 022; install -m 755 /bin/true t; chmod 4755 t 2>/dev/null || echo refused; mkdir -m 1777 d; "
+               "stat -c %a t d; chmod 600 t; stat -c %a t",
+               "refused\n755\n1777\n600\n");
+}
+
+// A write clears the bit, but not one through a mapping.
+static void test_program_of_root_is_kept(void **state) {
+    (void)state;
+    if (!rig_is_root()) return; // an ordinary user's own programs are that user's to change
+    mkdir(in_cwd("bin"), 0755);
+    put(in_cwd("bin/prog"), "original", 0755);
+    assert_int_equal(chmod(in_cwd("bin/prog"), 04755), 0);
+    put(in_cwd("bin/plain"), "original", 0755);
+    put(in_cwd("map.py"),
+        "import mmap, sys\n"
+        "for name in sys.argv[1:]:\n"
+        "    try:\n"
+        "        with open(name, 'r+b') as f: mmap.mmap(f.fileno(), 8)[0:4] = b'EVIL'\n"
+        "    except OSError as e: print(e.errno, name)\n",
+        0644);
+    rig_expect(&rig, "python3 map.py bin/prog bin/plain; cat bin/prog bin/plain", "30 bin/prog\noriginalEVILinal");
+    unlink(in_cwd("bin/prog"));
+}
+
+static void run_protected(const char *const *protects, size_t count, const char *script, const char *expected) {
+    char *argv[4];
+    struct rig_result result;
+    struct sandbox_spec spec = rig_spec(&rig, argv, script);
+    spec.protects = protects;
+    spec.protect_count = count;
+    rig_run_spec(&rig, &spec, &result);
+    if (result.start < 0) print_error("%s\n", result.error.text);
+    assert_int_equal(result.start, 0);
+    assert_string_equal(result.out.data ? result.out.data : "", expected);
+    rig_result_done(&result);
+}
+
+// Leaves all mounts behind, keeping a descriptor of the working directory; then the mount points are none any more.
+static const char leave_program[] =
+    "import ctypes, os, sys\n"
+    "libc = ctypes.CDLL(None, use_errno=True)\n"
+    "folder = os.open('.', os.O_RDONLY)\n"
+    "uid, gid = os.getuid(), os.getgid()\n"
+    "if libc.unshare(0x10020000) < 0: print('unshare', ctypes.get_errno()); sys.exit()\n"
+    "open('/proc/self/uid_map', 'w').write(f'0 {uid} 1')\n"
+    "open('/proc/self/gid_map', 'w').write(f'0 {gid} 1')\n"
+    "os.makedirs('/tmp/root', exist_ok=True)\n"
+    "libc.mount(b't', b'/tmp/root', b'tmpfs', 0, None)\n"
+    "os.mkdir('/tmp/root/old'); os.chdir('/tmp/root')\n"
+    "libc.pivot_root(b'.', b'old'); libc.umount2(b'/old', 2)\n"
+    "os.rename('policy', 'moved', src_dir_fd=folder, dst_dir_fd=folder); print('moved')\n";
+
+static void test_protected_files(void **state) {
+    (void)state;
+    struct stat before, after;
+    char policy[160], log[160];
+    snprintf(policy, sizeof(policy), "%s/policy", rig.cwd);
+    snprintf(log, sizeof(log), "%s/conf/deep/log", rig.cwd);
+    const char *const protects[] = {policy, log};
+    mkdir(in_cwd("conf"), 0755);
+    mkdir(in_cwd("conf/deep"), 0755);
+    put(in_cwd("leave.py"), leave_program, 0644);
+    put(protects[0], "policy\n", 0644);
+    put(protects[1], "log\n", 0644);
+    assert_int_equal(stat(protects[0], &before), 0);
+    run_protected(protects, 2,
+                  "exec 2>/dev/null; for f in policy conf/deep/log; do cat $f; (echo x >> $f) && echo wrote $f; "
+                  "(: > $f) && echo cut $f; chmod 777 $f && echo mode $f; rm -f $f && echo removed $f; "
+                  "mv $f other && echo moved $f; ln $f other && echo linked $f; ln -sf /etc/passwd $f && echo link $f; "
+                  "cp /etc/passwd x && mv x $f && echo over $f; done; rm -f x;"
+                  "mv conf conf2 && echo moved conf; mv conf/deep conf/d2 && echo moved deep; rm -rf conf;"
+                  "unshare -Ur mv conf/deep conf/d2 && echo nested; unshare -Urm umount policy && echo lifted;"
+                  "python3 leave.py; touch conf/deep/mine conf/mine && echo beside",
+                  "policy\nlog\nunshare 1\nbeside\n");
+    assert_int_equal(stat(protects[0], &after), 0);
+    assert_int_equal(after.st_ino, before.st_ino);
+    assert_int_equal(after.st_mode, before.st_mode);
+    assert_int_equal(stat(in_cwd("conf/deep/mine"), &after), 0); // the folder's owner's, as everything
+    assert_int_equal(after.st_uid, geteuid());
+    // Unprotected, all of it works, and that way out is what it is said to be.
+    rig_expect(&rig, "python3 leave.py; mv moved policy; mv conf c2; rm -r c2 policy; echo gone", "moved\ngone\n");
+    char *argv[4];
+    struct error err = {{0}};
+    struct sandbox_spec spec = rig_spec(&rig, argv, "true");
+    spec.protects = protects;
+    spec.protect_count = 2;
+    assert_int_equal(sandbox_process_check(&spec, &err), -EINVAL); // they are gone
+    assert_non_null(strstr(err.text, "policy"));
+}
+
+static void test_devices_are_bounded(void **state) {
+    (void)state;
+    rig_expect(&rig, "touch /dev/x 2>/dev/null || echo read-only; touch /dev/shm/x && echo shm; echo > /dev/null; "
+                     "df --output=size /dev/shm | tail -1 | grep -q '[1-9]' && echo bounded; "
+                     "python3 -c 'import multiprocessing as m; m.Lock(); import os; os.openpty(); print(\"pty\")'",
+               "read-only\nshm\nbounded\npty\n");
+}
+
+static void test_sandbox_in_a_sandbox(void **state) {
+    (void)state;
+    rig_expect(&rig, "cat /proc/1/comm", "penstock-init\n"); // by which the room knows it
 }
 
 // ---- signals ----
@@ -428,6 +619,9 @@ static void test_signal(void **state) {
 static void test_mask_and_ignored(void **state) {
     (void)state;
     sigset_t usr1, old;
+    for (int number = 1; number < NSIG; number++) signal(number, SIG_DFL); // whatever the tests were started with
+    unsigned long standard[4] = {0}; // libc keeps signal 32 for itself
+    syscall(SYS_rt_sigaction, 32, standard, NULL, 8);
     sigemptyset(&usr1);
     sigaddset(&usr1, SIGUSR1);
     signal(SIGPIPE, SIG_IGN); // penstock's own
@@ -469,6 +663,19 @@ static pid_t start_caller(const char *script) {
     while (waitpid(sandbox_process_pid(process), &status, 0) < 0) {
     }
     _exit(sandbox_process_status(process, status));
+}
+
+static void test_observe(void **state) {
+    (void)state;
+    struct sandbox_process *process = start_script("kill -STOP $$; exit 9");
+    struct pollfd ready = {.fd = sandbox_process_fd(process), .events = POLLIN};
+    int seen = 1;
+    while (seen == 1 && poll(&ready, 1, 10000) > 0) seen = sandbox_process_observe(process);
+    assert_int_equal(seen, 2); // and we are running
+    sandbox_process_resume(process);
+    while (seen != 0 && poll(&ready, 1, 10000) > 0) seen = sandbox_process_observe(process);
+    assert_int_equal(seen, 0);
+    assert_int_equal(finish(process), 9);
 }
 
 static void test_interrupt_of_the_group(void **state) {
@@ -563,7 +770,15 @@ static int group(void) {
         cmocka_unit_test(test_large_output),
         cmocka_unit_test(test_exit_status),
         cmocka_unit_test(test_cannot_execute),
+        cmocka_unit_test(test_many_arguments),
         cmocka_unit_test(test_set_up_fails),
+        cmocka_unit_test(test_folder_as_stream),
+        cmocka_unit_test(test_no_privilege_on_the_host),
+        cmocka_unit_test(test_program_of_root_is_kept),
+        cmocka_unit_test(test_protected_files),
+        cmocka_unit_test(test_devices_are_bounded),
+        cmocka_unit_test(test_sandbox_in_a_sandbox),
+        cmocka_unit_test(test_observe),
         cmocka_unit_test(test_signal),
         cmocka_unit_test(test_mask_and_ignored),
         cmocka_unit_test(test_interrupt_of_the_group),

@@ -7,6 +7,8 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <linux/filter.h>
@@ -23,10 +25,12 @@
 
 #define HIGH (1UL << 32) // a bit that the kernel cuts off
 
+static bool fixed_mounts; // which filter
+
 static int load(void) {
     struct error err = {{0}};
     struct stat st;
-    int fd = seccomp_filter_open(&err);
+    int fd = seccomp_filter_open(fixed_mounts, &err);
     if (fd < 0 || fstat(fd, &st) < 0) return -1;
     static struct sock_filter code[8192];
     if (st.st_size > (off_t)sizeof(code) || read(fd, code, (size_t)st.st_size) != st.st_size) return -1;
@@ -35,13 +39,13 @@ static int load(void) {
 }
 
 // errno of the call under the filter (0: it succeeded), or minus the signal that it died of.
-static int call(long number, unsigned long a, unsigned long b, unsigned long c) {
+static int call4(long number, unsigned long a, unsigned long b, unsigned long c, unsigned long d) {
     int pair[2], result = 999, state;
     assert_int_equal(pipe(pair), 0);
     pid_t pid = fork();
     if (pid == 0) {
         if (load() < 0) _exit(9);
-        result = syscall(number, a, b, c) < 0 ? errno : 0;
+        result = syscall(number, a, b, c, d) < 0 ? errno : 0;
         _exit(write(pair[1], &result, sizeof(result)) != sizeof(result));
     }
     close(pair[1]);
@@ -52,6 +56,8 @@ static int call(long number, unsigned long a, unsigned long b, unsigned long c) 
     assert_int_equal(n, sizeof(result));
     return result;
 }
+
+static int call(long number, unsigned long a, unsigned long b, unsigned long c) { return call4(number, a, b, c, 0); }
 
 static void test_families(void **state) {
     (void)state;
@@ -112,6 +118,66 @@ static void test_terminal(void **state) {
     assert_int_equal(call(SYS_ioctl, (unsigned long)-1, TCGETS, 0), EBADF);
 }
 
+// Descriptor -1 or a missing path: what passes the filter ends with EBADF or ENOENT.
+static void test_modes(void **state) {
+    (void)state;
+    static const unsigned long privileged[] = {04000, 02000, 06000, 04755, 02755, 07777, HIGH | 04000, 0x10000 | 02755};
+    static const unsigned long plain[] = {0, 0755, 01777, 0644, HIGH | 0755, 0777};
+    const unsigned long path = (unsigned long)"/nonexistent/penstock", none = (unsigned long)-1;
+    for (int pass = 0; pass < 2; pass++) {
+        const unsigned long *modes = pass ? plain : privileged;
+        size_t count = pass ? sizeof(plain) / sizeof(plain[0]) : sizeof(privileged) / sizeof(privileged[0]);
+        int on_path = pass ? ENOENT : EPERM, on_file = pass ? EBADF : EPERM;
+        for (size_t i = 0; i < count; i++) {
+            unsigned long mode = modes[i];
+#ifdef SYS_chmod
+            assert_int_equal(call(SYS_chmod, path, mode, 0), on_path);
+            assert_int_equal(call(SYS_creat, path, mode, 0), on_path);
+            assert_int_equal(call(SYS_mknod, path, mode, 0), on_path);
+            assert_int_equal(call(SYS_open, path, O_CREAT | O_WRONLY, mode), on_path);
+            assert_int_equal(call(SYS_open, path, O_TMPFILE | O_WRONLY, mode), on_path);
+            assert_int_equal(call(SYS_open, path, O_WRONLY, mode), ENOENT); // no mode then, whatever is there
+#endif
+            assert_int_equal(call(SYS_fchmod, none, mode, 0), on_file);
+            assert_int_equal(call(SYS_fchmodat, none, path, mode), on_path);
+            assert_int_equal(call4(452, none, path, mode, 0), on_path); // fchmodat2, Linux 6.6
+            assert_int_equal(call(SYS_mknodat, none, path, mode), on_path);
+            assert_int_equal(call4(SYS_openat, none, path, O_CREAT | O_WRONLY, mode), on_path);
+            assert_int_equal(call4(SYS_openat, none, path, HIGH | O_CREAT, mode), on_path);
+            assert_int_equal(call4(SYS_openat, none, path, O_TMPFILE | O_WRONLY, mode), on_path);
+            assert_int_equal(call4(SYS_openat, none, path, O_DIRECTORY, mode), ENOENT); // a part of O_TMPFILE's bits
+            assert_int_equal(call4(SYS_openat, none, path, O_RDWR, mode), ENOENT);
+        }
+    }
+    assert_int_equal(call4(SYS_openat2, (unsigned long)-1, path, 0, 0), ENOSYS);
+}
+
+static void test_attributes(void **state) {
+    (void)state;
+    const unsigned long path = (unsigned long)"/nonexistent/penstock", name = (unsigned long)"user.x";
+    assert_int_equal(call4(SYS_setxattr, path, name, name, 1), EOPNOTSUPP);
+    assert_int_equal(call4(SYS_lsetxattr, path, name, name, 1), EOPNOTSUPP);
+    assert_int_equal(call4(SYS_fsetxattr, (unsigned long)-1, name, name, 1), EOPNOTSUPP);
+    assert_int_equal(call4(463, (unsigned long)-100, path, 0, name), EOPNOTSUPP); // setxattrat, Linux 6.13
+    assert_int_equal(call4(SYS_getxattr, path, name, 0, 0), ENOENT);
+    assert_int_equal(call(SYS_removexattr, path, name, 0), ENOENT);
+}
+
+static void test_mount_namespaces(void **state) {
+    (void)state;
+    for (int pass = 0; pass < 2; pass++) {
+        fixed_mounts = pass;
+        assert_int_equal(call(SYS_unshare, CLONE_NEWUSER | CLONE_NEWNS, 0, 0), pass ? EPERM : 0);
+        assert_int_equal(call(SYS_unshare, HIGH | CLONE_NEWUSER | CLONE_NEWNS, 0, 0), pass ? EPERM : EINVAL);
+        assert_int_equal(call(SYS_unshare, CLONE_NEWUSER, 0, 0), 0);
+        assert_int_equal(call(SYS_unshare, CLONE_FS, 0, 0), 0);
+        assert_int_equal(call(SYS_unshare, CLONE_NEWUSER | 0x00100000, 0, 0), pass ? EPERM : EINVAL);
+        assert_int_equal(call(SYS_clone3, 0, 0, 0), pass ? ENOSYS : EINVAL);
+        assert_int_equal(call(SYS_clone, CLONE_NEWNS | CLONE_FS, 0, 0), pass ? EPERM : EINVAL); // no such pair
+    }
+    fixed_mounts = false;
+}
+
 #ifdef __x86_64__
 // The signal that getpid by the i386 gate died of, or 0.
 static int i386_call(bool filtered) {
@@ -142,6 +208,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_families),     cmocka_unit_test(test_socketpair),
         cmocka_unit_test(test_denied),       cmocka_unit_test(test_terminal),
+        cmocka_unit_test(test_modes),        cmocka_unit_test(test_attributes),
+        cmocka_unit_test(test_mount_namespaces),
 #ifdef __x86_64__
         cmocka_unit_test(test_foreign_abis),
 #endif
