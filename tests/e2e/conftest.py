@@ -6,6 +6,7 @@ runs for each kind of user there is: started by root as "root" and as "user", st
 The program is $PENSTOCK, or build/penstock."""
 import json
 import os
+import signal
 import shlex
 import shutil
 import subprocess
@@ -21,6 +22,10 @@ sys.dont_write_bytecode = True
 
 import lab as lab_module  # noqa: E402  (needs the path)
 import zone               # noqa: E402
+
+# Started in the background, a shell would have us ignore these, and so every command below us.
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+    signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 LAB_TIMEOUT = 3000
 RUN_TIMEOUT = 40

@@ -47,7 +47,7 @@ def test_orphans_end_with_the_command(box):
 HANDLER = ("import signal, sys, time\n"
            "def handler(number, frame): print('got', number, flush=True); sys.exit(7)\n"
            "for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1): signal.signal(number, handler)\n"
-           "print('ready', flush=True)\ntime.sleep(60)\n")
+           "print('ready', flush=True)\n[time.sleep(.05) for _ in range(1200)]\n")
 
 
 def start(box, policy, *command, **options):
