@@ -14,6 +14,8 @@
 #include "base/number.h"
 #include "net/net.h"
 
+#define NAMESERVER_QUIET_US 1000000
+
 static int nameserver_bad(const char *text, struct error *err) {
     return error_set(err, -EINVAL, "DNS server \"%s\": expected an address, ADDR:PORT or [ADDR6]:PORT; write for example "
                                    "192.0.2.53 or [2001:db8::53]:53", text);
@@ -109,8 +111,16 @@ static bool nameserver_alive(struct nameserver_probe *probe, uint32_t i) {
     return false;
 }
 
+// Silence over UDP of a host that did refuse TCP is no proof of death: some servers answer only what they know.
+static bool nameserver_quiet(const struct nameserver_probe *probe, uint64_t waited_us) {
+    for (uint32_t i = 0; i < probe->servers->count && waited_us > NAMESERVER_QUIET_US; i++) {
+        if (probe->fds[i] >= 0 && probe->datagram[i]) return true;
+    }
+    return false;
+}
+
 static bool nameserver_wait(struct nameserver_probe *probe, int timeout_ms) {
-    uint64_t until = clock_us() + (uint64_t)timeout_ms * 1000;
+    uint64_t begun = clock_us(), until = begun + (uint64_t)timeout_ms * 1000;
     for (;;) {
         struct pollfd polled[IPC_SERVERS_MAX];
         nfds_t waiting = 0;
@@ -119,8 +129,9 @@ static bool nameserver_wait(struct nameserver_probe *probe, int timeout_ms) {
             waiting += probe->fds[i] >= 0;
         }
         uint64_t now = clock_us();
+        if (nameserver_quiet(probe, now - begun)) return true;
         if (waiting == 0 || now >= until) return false;
-        int ready = poll(polled, probe->servers->count, (int)((until - now + 999) / 1000));
+        int ready = poll(polled, probe->servers->count, 100);
         for (uint32_t i = 0; ready > 0 && i < probe->servers->count; i++) {
             if (polled[i].revents && nameserver_alive(probe, i)) return true;
         }

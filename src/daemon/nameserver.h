@@ -15,7 +15,8 @@ int nameserver_parse(const char *text, struct ipc_resolver_server *ret_server, s
 int nameserver_collect(const char *const *texts, size_t count, struct ipc_resolver_start *ret_start, struct error *err);
 
 // Whether any of the servers is there: a TCP connection to its port is begun with all of them at once; one that does not
-// take TCP is asked for the root's name servers over UDP. start returns at once; finish waits up to timeout_ms for the
+// take TCP is asked for the root's name servers over UDP, and is dead only if it refuses that too. A host that says nothing
+// at all is dead. start returns at once; finish waits up to timeout_ms for the
 // first sign of life. 0, or -EHOSTUNREACH with a message that names the servers.
 struct nameserver_probe {
     const struct ipc_resolver_start *servers;
