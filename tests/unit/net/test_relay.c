@@ -568,6 +568,11 @@ static int teardown(void **state) {
 }
 
 int main(void) {
+    struct rlimit limit; // a thousand connections need more than the usual soft limit
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bulk_both_ways),  cmocka_unit_test(test_bulk_without_pipes),
         cmocka_unit_test(test_half_close),      cmocka_unit_test(test_reset_is_passed_on),

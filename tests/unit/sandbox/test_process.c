@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pwd.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,7 +69,10 @@ static void test_identity(void **state) {
     snprintf(expected, sizeof(expected), "%u %u\n", rig.identity.uid, rig.identity.gid);
     rig_expect(&rig, "echo $(id -u) $(id -g)", expected);
     rig_expect(&rig, "grep -c . /proc/self/uid_map; cat /proc/self/setgroups", "1\ndeny\n");
-    rig_expect(&rig, "id -un", rig_is_root() ? "sandbox\n" : "nobody\n");
+    const struct passwd *user = getpwuid(geteuid());
+    char name[64];
+    snprintf(name, sizeof(name), "%s\n", rig_is_root() || !user ? "sandbox" : user->pw_name);
+    rig_expect(&rig, "id -un", name);
     rig_expect(&rig, "grep -E '^(Cap...|NoNewPrivs|Seccomp):' /proc/self/status | tr -d '\\t'",
                "CapInh:0000000000000000\nCapPrm:0000000000000000\nCapEff:0000000000000000\nCapBnd:0000000000000000\n"
                "CapAmb:0000000000000000\nNoNewPrivs:1\nSeccomp:2\n");
