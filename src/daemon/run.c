@@ -293,6 +293,7 @@ static void run_host_changed(evutil_socket_t fd, short what, void *data) {
     }
     if (rc < 0) {
         fprintf(stderr, "penstock: the host's addresses changed: %s; the sandbox has no network from here\n", err.text);
+        if (run->gate_event) event_free(TAKE_POINTER(run->gate_event)); // before its descriptor is another's
         role_stop(&run->roles[ROLE_GATE], 0);
     }
 }
@@ -499,7 +500,7 @@ int daemon_run(const struct daemon_run *options) {
     if (probed) nameserver_probe_start(&run.servers, &probe); // answers while the roles start
     if (rc == 0) rc = run_start_roles(&run, &err);
     if (probed) {
-        int alive = nameserver_probe_finish(&probe, RUN_PROBE_MS, rc == 0 ? &err : NULL);
+        int alive = nameserver_probe_finish(&probe, rc == 0 ? RUN_PROBE_MS : 0, rc == 0 ? &err : NULL);
         if (rc == 0) rc = alive;
     }
     if (rc == 0) run_say_loopback(&run);

@@ -303,6 +303,7 @@ static bool http_relay_fill(struct bufferevent *side) {
 
 static void http_relay_read(struct bufferevent *side, void *data) {
     struct http_relay *http = data;
+    if (http->state == HTTP_RELAY_ENDING) return; // what comes now must not cut off what still goes out
     if (!http_relay_fill(side)) {
         flow_end(http->flow, true);
         return;
