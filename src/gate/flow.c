@@ -114,7 +114,7 @@ void flow_report(struct flow *flow) {
 void flow_end(struct flow *flow, bool reset) {
     struct gate *gate = flow->gate;
     flow_report(flow);
-    http_relay_free(flow->http);
+    http_relay_free(flow->http, reset);
     if (flow->state == FLOW_RELAYING) relay_stop(&flow->relay, reset);
     flow_free_opening(flow);
     flow_close(flow->fd, reset);

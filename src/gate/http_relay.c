@@ -4,12 +4,13 @@
 // One request at a time: the next head is not even parsed before the response to this one has gone back whole, so what
 // a client pipelines waits in its socket. A request for another host than the last one's gets another upstream
 // connection. Heads pass through as they came, but for Proxy-Connection and the absolute form, which becomes the origin
-// form without what is meant for a proxy. At a door each request must have the absolute form, whose host and port are its
-// destination, or be a CONNECT, with which the door takes over again. Bodies are streamed with back-pressure, never held
-// whole. After a 101 that the client asked for, the rest is a raw relay.
+// form without what is meant for a proxy. At a door each request must have the absolute form, whose host and port are
+// its destination, or be a CONNECT, with which the door takes over again. Bodies are streamed with back-pressure, never
+// held whole. After a 101 that the client asked for, the rest is a raw relay.
 //
 // States of a request: HEAD (reading the client's head) -> CONNECTING (resolving, dialling) -> EXCHANGE (body one way,
-// response the other) -> HEAD again, or the end of the connection.
+// response the other) -> HEAD again, LEAVING (a CONNECT to the door waits until the last response has gone out), or the
+// end of the connection.
 #include <errno.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
@@ -26,7 +27,9 @@
 #define HTTP_HEAD_US 30000000 // from the first byte of a head to its last
 #define HTTP_WATERMARK 262144 // bytes waiting towards one side before the other is read no further
 
-enum http_relay_state { HTTP_RELAY_HEAD, HTTP_RELAY_CONNECTING, HTTP_RELAY_EXCHANGE, HTTP_RELAY_ENDING };
+enum http_relay_state {
+    HTTP_RELAY_HEAD, HTTP_RELAY_CONNECTING, HTTP_RELAY_EXCHANGE, HTTP_RELAY_LEAVING, HTTP_RELAY_ENDING,
+};
 
 struct http_relay {
     struct flow *flow;
@@ -54,24 +57,27 @@ static void http_relay_bury(evutil_socket_t fd, short what, void *data) {
     free(data);
 }
 
-// Callers up the stack may still look at `dead`, so the memory goes at the end of the loop turn.
-void http_relay_free(struct http_relay *http) {
-    if (!http) return;
-    if (http->connector) connector_cancel(http->connector);
-    if (http->client) bufferevent_free(http->client);
-    if (http->server) bufferevent_free(http->server);
-    if (http->outgoing) evbuffer_free(http->outgoing);
-    http->dead = true;
-    struct timeval now = {0};
-    event_base_once(http->flow->gate->base, -1, EV_TIMEOUT, http_relay_bury, http, &now);
-}
-
 // Takes the socket out of a buffer event, which is freed.
 static int http_relay_take_fd(struct bufferevent **side) {
     int fd = bufferevent_getfd(*side);
     bufferevent_setfd(*side, -1);
     bufferevent_free(TAKE_POINTER(*side));
     return fd;
+}
+
+// Callers up the stack may still look at `dead`, so the memory goes at the end of the loop turn.
+void http_relay_free(struct http_relay *http, bool reset) {
+    if (!http) return;
+    struct bufferevent **sides[] = {&http->client, &http->server};
+    for (size_t i = 0; i < ARRAY_LENGTH(sides); i++) {
+        if (*sides[i] && reset) relay_reset_fd(http_relay_take_fd(sides[i]));
+        else if (*sides[i]) bufferevent_free(*sides[i]);
+    }
+    if (http->connector) connector_cancel(http->connector);
+    if (http->outgoing) evbuffer_free(http->outgoing);
+    http->dead = true;
+    struct timeval now = {0};
+    event_base_once(http->flow->gate->base, -1, EV_TIMEOUT, http_relay_bury, http, &now);
 }
 
 void http_relay_carry(struct http_relay *http) {
@@ -112,7 +118,7 @@ static void http_relay_finish(struct http_relay *http) {
     flow->fd = http_relay_take_fd(&http->client);
     http_relay_carry(http);
     flow->http = NULL;
-    http_relay_free(http);
+    http_relay_free(http, false);
     refusal_linger(flow, "", 0);
 }
 
@@ -203,13 +209,15 @@ static bool http_relay_give_back(struct http_relay *http) {
     flow->fd = http_relay_take_fd(&http->client);
     http_relay_carry(http);
     flow->http = NULL;
-    http_relay_free(http);
+    http_relay_free(http, false);
     return true;
 }
 
 // The next request is a CONNECT, which is still there to be read.
 static void http_relay_to_door(struct http_relay *http) {
     struct flow *flow = http->flow;
+    http->state = HTTP_RELAY_LEAVING;
+    if (evbuffer_get_length(bufferevent_get_output(http->client)) > 0) return; // http_relay_written comes back
     if (http_relay_give_back(http)) door_start(flow);
     else flow_end(flow, true);
 }
@@ -275,8 +283,8 @@ static int http_relay_response_head(struct http_relay *http) {
 }
 
 static void http_relay_response(struct http_relay *http) {
-    if (http->state != HTTP_RELAY_EXCHANGE) {
-        if (evbuffer_get_length(bufferevent_get_input(http->server)) > 0) flow_end(http->flow, true); // unasked bytes
+    if (http->state != HTTP_RELAY_EXCHANGE) { // what nobody asked for must not be the answer to the next request
+        if (evbuffer_get_length(bufferevent_get_input(http->server)) > 0) bufferevent_free(TAKE_POINTER(http->server));
         return;
     }
     if (!http->response_headed) {
@@ -336,6 +344,7 @@ static void http_relay_read(struct bufferevent *side, void *data) {
 static void http_relay_written(struct bufferevent *side, void *data) {
     struct http_relay *http = data;
     if (http->state == HTTP_RELAY_ENDING && side == http->client) http_relay_finish(http);
+    else if (http->state == HTTP_RELAY_LEAVING && side == http->client) http_relay_to_door(http);
     else http_relay_balance(http);
 }
 

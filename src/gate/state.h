@@ -174,7 +174,7 @@ void sniff_deadline(struct flow *flow); // the client said nothing, or not enoug
 
 // http_relay.c
 void http_relay_start(struct flow *flow); // takes fd, upstream and the opening's bytes
-void http_relay_free(struct http_relay *http);
+void http_relay_free(struct http_relay *http, bool reset);
 // Whether the host that the connection is used for now is still allowed.
 bool http_relay_allowed(const struct flow *flow);
 void http_relay_resume(struct flow *flow); // the log has room again

@@ -61,9 +61,6 @@ static void syn_turn_away(struct flow *flow, const struct policy_request *reques
     else syn_refuse(flow, error);
 }
 
-// Whether a refusal tells its reason to the client by itself.
-static bool syn_tells(const struct flow *flow) { return flow->door && flow->door->kind == DOOR_HTTP; }
-
 static void syn_denied(struct flow *flow, const struct policy_request *request,
                        const struct policy_decision *decision) {
     flow_judged(flow, request, decision);
@@ -122,6 +119,13 @@ static bool syn_loopback(struct flow *flow, struct policy_request *request) {
     return true;
 }
 
+// Whether a connection to port 80 is accepted only so that the 403 can say why: to a listed name, but not where the answer
+// of a door says why.
+static bool syn_explains(const struct flow *flow, const struct policy_decision *decision) {
+    if (!flow->dialled || flow->port != 80) return false;
+    return !flow->door || (flow->door->kind == DOOR_SOCKS && decision->reason == POLICY_NOT_HTTPS);
+}
+
 // Whether the destination is allowed even for bytes that show nothing: then it is dialled first and its bytes flow back
 // while the client's first ones are read, so that server-first protocols do not wait.
 static bool syn_is_open(struct gate *gate, struct policy_request request) {
@@ -169,8 +173,8 @@ void syn_judge(struct flow *flow) {
     if (flow->port == 53 && !relayed_dns) {
         flow->dns = true;
         syn_admit(flow);
-    } else if (decision.verdict == POLICY_DENY && flow->dialled && flow->port == 80 && !syn_tells(flow)) {
-        flow->refuse_only = true; // so that the 403 can say why
+    } else if (decision.verdict == POLICY_DENY && syn_explains(flow, &decision)) {
+        flow->refuse_only = true;
         syn_admit(flow);
     } else if (decision.verdict == POLICY_DENY) {
         syn_denied(flow, &request, &decision);
