@@ -293,7 +293,7 @@ static void http_relay_response(struct http_relay *http) {
         if (headed == 0) {
             if (!http->server_eof) return;
             // A kept connection that the server closed just now: the client retries as it would without us.
-            if (http->reused) flow_end(http->flow, true);
+            if (http->reused) flow_end(http->flow, false);
             else http_relay_unreachable(http);
             return;
         }
@@ -352,7 +352,7 @@ static void http_relay_event(struct bufferevent *side, short what, void *data) {
     struct http_relay *http = data;
     bool end = what & BEV_EVENT_EOF;
     if ((!end && side == http->client) || (what & BEV_EVENT_TIMEOUT)) {
-        flow_end(http->flow, true);
+        flow_end(http->flow, http->state != HTTP_RELAY_HEAD); // an idle connection ends as any server would end it
     } else if (http->state == HTTP_RELAY_ENDING) {
         return; // what is left to write goes out all the same
     } else if (side == http->client) {
