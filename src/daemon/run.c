@@ -128,7 +128,7 @@ static int run_start_gate(struct run *run, struct error *err) {
     int rc = run_join(run, ROLE_KEEPER, IPC_KEEPER_GATE, &keeper, err);
     if (rc == 0) rc = run_join(run, ROLE_RESOLVER, IPC_RESOLVER_GATE, &resolver, err);
     if (rc < 0) return rc;
-    struct ipc_gate_start start = {0};
+    struct ipc_gate_start start = {.doors = run->options->proxy};
     memcpy(start.sandbox, run->name, sizeof(start.sandbox));
     int fds[] = {keeper, resolver};
     rc = role_send(&run->roles[ROLE_GATE], IPC_GATE_START, &start, sizeof(start), fds, 2, err);
@@ -483,8 +483,9 @@ int daemon_run(const struct daemon_run *options) {
     for (size_t i = 0; i < ARRAY_LENGTH(trusted); i++) {
         if (trusted[i] && strcmp(trusted[i], "-") != 0) protects[protect_count++] = trusted[i];
     }
-    run.spec = (struct sandbox_spec){.protects = protects, .protect_count = protect_count, .argv = options->argv, .environment = environ, .cwd = cwd, .reads = options->reads,
-                                     .read_count = options->read_count, .writes = options->writes,
+    run.spec = (struct sandbox_spec){.protects = protects, .protect_count = protect_count, .argv = options->argv,
+                                     .environment = environ, .proxy = options->proxy, .cwd = cwd,
+                                     .reads = options->reads, .read_count = options->read_count, .writes = options->writes,
                                      .write_count = options->write_count, .identity = sandbox_identity()};
     snprintf(run.name, sizeof(run.name), "run-%08x", random_u32());
     run.log = decision_log_new(options->log_fd, run.name);

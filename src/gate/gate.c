@@ -208,6 +208,7 @@ static int gate_start(struct gate *gate, struct error *err) {
     struct channel_message message;
     int rc = gate_expect(gate->channel, IPC_GATE_START, &message);
     if (rc < 0) return error_set(err, rc, "start message: %s", strerror(-rc));
+    gate->doors = ((const struct ipc_gate_start *)message.body)->doors;
     gate->keeper = TAKE_FD(message.fds[0]);
     int resolver = TAKE_FD(message.fds[1]);
     rc = gate_expect(gate->channel, IPC_GATE_POLICY, &message);

@@ -17,6 +17,10 @@
 void syn_admit(struct flow *flow) {
     struct opening *opening = flow->opening;
     struct ip_packet packet;
+    if (flow->fd >= 0) { // accepted already, by a door
+        door_admit(flow);
+        return;
+    }
     flow->state = FLOW_ADMITTED;
     flow_deadline(flow, GATE_ACCEPT_MS);
     if (ip_packet_parse(opening->syn, opening->syn_len, &packet) != WIRE_OK) return;
@@ -50,10 +54,17 @@ void syn_refuse(struct flow *flow, int error) {
     flow_end(flow, true);
 }
 
+// Says no, for a reason that was logged, in the way in which the flow was asked for.
+static void syn_turn_away(struct flow *flow, const struct policy_request *request,
+                          const struct policy_decision *decision, int error) {
+    if (flow->door) door_refuse(flow, request, decision, error);
+    else syn_refuse(flow, error);
+}
+
 static void syn_denied(struct flow *flow, const struct policy_request *request,
                        const struct policy_decision *decision) {
     flow_judged(flow, request, decision);
-    syn_refuse(flow, -ECONNREFUSED);
+    syn_turn_away(flow, request, decision, -ECONNREFUSED);
 }
 
 static struct policy_decision syn_reason(enum policy_reason reason) {
@@ -71,9 +82,12 @@ static void syn_connected(int fd, const struct addr *peer, const struct policy_d
     if (fd < 0) {
         struct policy_decision own = syn_reason(POLICY_NODE_OWN_ADDRESS);
         if (!denied && fd == -EACCES) denied = &own; // the dial found itself on this host
-        if (denied) flow_judged(flow, &request, denied);
-        else flow_unreachable(flow, &request);
-        syn_refuse(flow, denied ? -ECONNREFUSED : fd);
+        if (denied) {
+            syn_denied(flow, &request, denied);
+            return;
+        }
+        struct policy_decision failed = flow_unreachable(flow, &request);
+        syn_turn_away(flow, &request, &failed, fd);
         return;
     }
     struct policy_decision decision = policy_decide(flow->gate->policy, &request);
@@ -105,6 +119,13 @@ static bool syn_loopback(struct flow *flow, struct policy_request *request) {
     return true;
 }
 
+// Whether a connection to port 80 is accepted only so that the 403 can say why: to a listed name, but not where the answer
+// of a door says why.
+static bool syn_explains(const struct flow *flow, const struct policy_decision *decision) {
+    if (!flow->dialled || flow->port != 80) return false;
+    return !flow->door || (flow->door->kind == DOOR_SOCKS && decision->reason == POLICY_NOT_HTTPS);
+}
+
 // Whether the destination is allowed even for bytes that show nothing: then it is dialled first and its bytes flow back
 // while the client's first ones are read, so that server-first protocols do not wait.
 static bool syn_is_open(struct gate *gate, struct policy_request request) {
@@ -128,25 +149,32 @@ static bool syn_dns_server(struct flow *flow, struct policy_request *request, st
     return false;
 }
 
-static void syn_judge(struct flow *flow) {
+bool syn_locate(struct flow *flow, struct policy_request *request) {
+    struct gate *gate = flow->gate;
+    if (syn_loopback(flow, request) || !gate->facts.synthetic || !dns_pool_contains(gate->pool, &flow->destination)) {
+        return true;
+    }
+    request->dialled = flow->dialled = dns_pool_name(gate->pool, &flow->destination);
+    if (!flow->dialled) return false;
+    request->address = NULL;
+    return true;
+}
+
+void syn_judge(struct flow *flow) {
     struct gate *gate = flow->gate;
     struct policy_request request = flow_request(flow);
-    if (!syn_loopback(flow, &request) && gate->facts.synthetic && dns_pool_contains(gate->pool, &flow->destination)) {
-        request.dialled = flow->dialled = dns_pool_name(gate->pool, &flow->destination);
-        if (!flow->dialled) {
-            struct policy_decision unmapped = syn_reason(POLICY_NO_NAME);
-            syn_denied(flow, &request, &unmapped);
-            return;
-        }
-        request.address = NULL;
+    if (!syn_locate(flow, &request)) {
+        struct policy_decision unmapped = syn_reason(POLICY_NO_NAME);
+        syn_denied(flow, &request, &unmapped);
+        return;
     }
     struct policy_decision decision = policy_decide(gate->policy, &request);
     bool relayed_dns = flow->port == 53 && !keeper_owns(&flow->destination) && syn_dns_server(flow, &request, &decision);
     if (flow->port == 53 && !relayed_dns) {
         flow->dns = true;
         syn_admit(flow);
-    } else if (decision.verdict == POLICY_DENY && flow->dialled && flow->port == 80) {
-        flow->refuse_only = true; // so that the 403 can say why
+    } else if (decision.verdict == POLICY_DENY && syn_explains(flow, &decision)) {
+        flow->refuse_only = true;
         syn_admit(flow);
     } else if (decision.verdict == POLICY_DENY) {
         syn_denied(flow, &request, &decision);
@@ -179,7 +207,8 @@ static void syn_new(struct gate *gate, struct ip_packet *syn) {
         if (flow->state == FLOW_ADMITTED) syn_admit(flow);
         return;
     }
-    if (keeper_owns(&syn->destination) && syn->destination_port != 53) {
+    enum door_kind door = door_at(gate, &syn->destination, syn->destination_port);
+    if (keeper_owns(&syn->destination) && syn->destination_port != 53 && door == DOOR_NONE) {
         struct policy_decision own = syn_reason(POLICY_NODE_OWN_ADDRESS);
         journal_decision(gate, &request, &own);
         syn_answer(gate, syn, -ECONNREFUSED);
@@ -192,7 +221,8 @@ static void syn_new(struct gate *gate, struct ip_packet *syn) {
         syn_answer(gate, syn, -ECONNREFUSED);
         return;
     }
-    syn_judge(flow);
+    if (door == DOOR_NONE) syn_judge(flow);
+    else door_open(flow, door);
 }
 
 static void syn_packet(struct gate *gate, uint8_t *bytes, size_t len) {
@@ -217,14 +247,12 @@ void syn_readable(evutil_socket_t fd, short what, void *data) {
     }
 }
 
-static void syn_accepted(struct flow *flow, int fd) {
-    flow->fd = fd;
-    list_remove(&flow->bucket);
-    flow_stop_timer(flow);
+void syn_pass(struct flow *flow) {
     if (flow->dns) {
-        flow->fd = -1;
-        dns_front_stream(flow->gate->front, fd, &flow->destination);
-        flow_end(flow, false);
+        // The front reads from the socket: a client of a door has to wait for its answer.
+        bool early = flow->opening->len > 0;
+        if (!early) dns_front_stream(flow->gate->front, TAKE_FD(flow->fd), &flow->destination);
+        flow_end(flow, early);
         return;
     }
     struct policy_request request = flow_request(flow);
@@ -236,6 +264,14 @@ static void syn_accepted(struct flow *flow, int fd) {
     } else {
         sniff_start(flow);
     }
+}
+
+static void syn_accepted(struct flow *flow, int fd) {
+    flow->fd = fd;
+    list_remove(&flow->bucket);
+    flow_stop_timer(flow);
+    if (flow->door) door_start(flow);
+    else syn_pass(flow);
 }
 
 void syn_accept(evutil_socket_t listener, short what, void *data) {

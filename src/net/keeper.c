@@ -35,6 +35,12 @@ bool keeper_owns(const struct addr *addr) {
     return addr_prefix_contains(&owned[0], addr) || addr_prefix_contains(&owned[1], addr);
 }
 
+bool keeper_serves(const struct addr *addr) {
+    static const struct addr server4 = {.family = ADDR_IPV4, .bytes = {192, 0, 0, 1}};
+    static const struct addr server6 = {.family = ADDR_IPV6, .bytes = {[0] = 0xfd, [15] = 1}};
+    return addr_equal(addr, &server4) || addr_equal(addr, &server6);
+}
+
 struct keeper {
     int main, gate; // channels; gate -1: none
     int sockets[IPC_SOCKET_COUNT];

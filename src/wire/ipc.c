@@ -67,7 +67,12 @@ static bool check_mapping(const void *body, size_t len) {
     return mapping.index < IPC_MAPPINGS_MAX && mapping.name[0] != '\0' && is_text(mapping.name, sizeof(mapping.name));
 }
 
-static bool check_gate_start(const void *body, size_t len) { return is_text(body, len); }
+static bool check_gate_start(const void *body, size_t len) {
+    struct ipc_gate_start start;
+    memcpy(&start, body, sizeof(start));
+    (void)len;
+    return start.doors <= 1 && is_text(start.sandbox, sizeof(start.sandbox));
+}
 
 static bool check_policy(const void *body, size_t len) {
     struct ipc_policy policy;

@@ -81,6 +81,7 @@ struct ipc_mapping {
 
 struct ipc_gate_start {
     char sandbox[64]; // identifier for the log
+    uint8_t doors;    // 1: the doors of `--proxy` are open
 };
 
 struct ipc_policy {

@@ -38,7 +38,7 @@ static void test_sizes(void **state) {
         {IPC_KEEPER_PORTS, 132, 0},
         {IPC_GATE_SOCKETS, 0, 7},
         {IPC_MAPPINGS_END, 0, 0},
-        {IPC_GATE_START, 64, 2},
+        {IPC_GATE_START, 65, 2},
         {IPC_GATE_READY, 0, 0},
         {IPC_GATE_ACTIVE, 24, 0},
         {IPC_DECISION, sizeof(struct ipc_decision), 0},
@@ -72,6 +72,8 @@ static void test_texts(void **state) {
     memset(&start, 'x', sizeof(start));
     assert_int_equal(check_at(IPC_GATE_START, &start, sizeof(start), 2), -EBADMSG);
     start.sandbox[63] = '\0';
+    assert_int_equal(check_at(IPC_GATE_START, &start, sizeof(start), 2), -EBADMSG);
+    start.doors = 1;
     assert_int_equal(check_at(IPC_GATE_START, &start, sizeof(start), 2), 0);
     struct ipc_mapping mapping = {.index = IPC_MAPPINGS_MAX - 1, .name = "a"};
     GOOD(IPC_MAPPING, mapping);
