@@ -134,7 +134,8 @@ void doctor_namespace_skeleton(struct doctor *doctor, struct doctor_finding *fin
     char words[512];
     struct ipc_keeper_start start = {.uid = doctor->identity.uid, .gid = doctor->identity.gid,
                                      .ports = {.count = 3, .ports = {53, 80, 443}}}; // of a policy that can do without nft
-    int rc = role_start(&doctor->keeper, ROLE_KEEPER, 0, 0, &err);
+    int rc = skeleton_choice_wish(&start.skeleton, &err);
+    if (rc == 0) rc = role_start(&doctor->keeper, ROLE_KEEPER, 0, 0, &err);
     if (rc == 0) rc = role_send(&doctor->keeper, IPC_KEEPER_START, &start, sizeof(start), NULL, 0, &err);
     if (rc == 0) rc = role_expect(&doctor->keeper, IPC_KEEPER_READY, &message, &err);
     if (rc == 0) {
@@ -149,6 +150,10 @@ void doctor_namespace_skeleton(struct doctor *doctor, struct doctor_finding *fin
         }
         doctor_say(finding, DOCTOR_WARNING, "built without nft: %s; policies with an open base, address ranges, UDP or ICMP are "
                                             "refused at the start", words);
+        if (!ready.lacks[0]) {
+            doctor_fix(finding, "unset PENSTOCK_SKELETON");
+            return;
+        }
     } else {
         doctor_say(finding, DOCTOR_MISSING, "%s", err.text);
     }

@@ -16,7 +16,7 @@ static void skeleton_choice_print(char *text) {
         if (*text < ' ' || *text > '~') *text = '?';
 }
 
-static int skeleton_choice_wish(uint32_t *ret_skeleton, struct error *err) {
+int skeleton_choice_wish(uint32_t *ret_skeleton, struct error *err) {
     const char *wish = getenv("PENSTOCK_SKELETON");
     *ret_skeleton = IPC_SKELETON_TPROXY;
     if (!wish || !*wish) return 0;

@@ -6,6 +6,8 @@
 #include "policy/policy.h"
 #include "wire/ipc.h"
 
+// What PENSTOCK_SKELETON asks for: enum ipc_skeleton, TPROXY if it is not set. 0, or -EINVAL with a message.
+int skeleton_choice_wish(uint32_t *ret_skeleton, struct error *err);
 // Fills in skeleton (by PENSTOCK_SKELETON), ports and need. extra: ports of the gate's own services (0 ends the list; may be
 // NULL). 0, or -EINVAL with a message about PENSTOCK_SKELETON.
 int skeleton_choice_fill(const struct policy *policy, const uint16_t *extra, struct ipc_keeper_start *start, struct error *err);
