@@ -32,6 +32,7 @@
 #include "daemon/learn.h"
 #include "daemon/nameserver.h"
 #include "daemon/role.h"
+#include "daemon/skeleton_choice.h"
 #include "policy/model.h"
 #include "sandbox/sandbox.h"
 
@@ -107,7 +108,9 @@ static int run_start_keeper(struct run *run, struct error *err) {
     struct ipc_keeper_start start = {.uid = run->spec.identity.uid, .gid = run->spec.identity.gid};
     start.loopback_ports.count =
         (uint32_t)policy_loopback_ports(run->policy, start.loopback_ports.ports, IPC_PORTS_MAX);
-    return role_send(&run->roles[ROLE_KEEPER], IPC_KEEPER_START, &start, sizeof(start), NULL, 0, err);
+    static const uint16_t doors[] = {KEEPER_PORT_HTTP, KEEPER_PORT_SOCKS, 0};
+    int rc = skeleton_choice_fill(run->policy, run->options->proxy ? doors : NULL, &start, err);
+    return rc < 0 ? rc : role_send(&run->roles[ROLE_KEEPER], IPC_KEEPER_START, &start, sizeof(start), NULL, 0, err);
 }
 
 // Gives one end of a new channel to a running role, the other to the gate that is being started.
@@ -139,6 +142,11 @@ static int run_start_gate(struct run *run, struct error *err) {
     return rc;
 }
 
+static void run_say_skeleton(const struct run *run, const struct ipc_keeper_ready *ready) {
+    char words[IPC_TEXT_SIZE];
+    if (!run->options->quiet && skeleton_choice_words(ready, words, sizeof(words))) fprintf(stderr, "penstock: %s\n", words);
+}
+
 static int run_start_roles(struct run *run, struct error *err) {
     struct channel_message message;
     for (int kind = 0; kind < ROLE_COUNT; kind++) {
@@ -151,6 +159,7 @@ static int run_start_roles(struct run *run, struct error *err) {
     }
     if (rc == 0) rc = role_expect(&run->roles[ROLE_KEEPER], IPC_KEEPER_READY, &message, err);
     if (rc < 0) return rc;
+    run_say_skeleton(run, message.body);
     run->user_namespace = TAKE_FD(message.fds[0]);
     run->net_namespace = TAKE_FD(message.fds[1]);
     rc = role_expect(&run->roles[ROLE_RESOLVER], IPC_RESOLVER_READY, &message, err);

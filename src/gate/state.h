@@ -49,6 +49,11 @@ enum flow_state {
 struct gate;
 struct http_relay;
 
+struct gate_listener {
+    int fd;
+    struct event *event;
+};
+
 // What a flow needs only until it relays.
 struct opening {
     uint8_t syn[GATE_SYN_MAX];
@@ -84,6 +89,7 @@ struct flow {
     bool open_destination;    // allowed whatever comes; sniffed because a guardrail has names, or to learn what comes
     bool dns;                 // TCP to port 53, answered by the DNS front
     bool refuse_only;         // accepted only so that the refusal can be told in HTTP
+    bool arrived;             // accepted before anything was judged: no SYN was held
     struct relay relay;
 };
 
@@ -95,6 +101,8 @@ struct gate {
     struct event *keeper_event;
     int sockets[IPC_SOCKET_COUNT];
     struct event *socket_events[IPC_SOCKET_COUNT];
+    struct gate_listener *listeners; // of the skeleton without nft, where nothing is held: connections arrive accepted
+    size_t listener_count;
     struct policy *policy;
     void *policy_block;          // mapped
     size_t policy_size;
