@@ -24,6 +24,7 @@ void syn_admit(struct flow *flow) {
     struct opening *opening = flow->opening;
     struct ip_packet packet;
     if (flow->arrived) {
+        flow->arrived = false; // it is in, as if its SYN had been let through
         syn_accepted(flow, flow->fd);
         return;
     }
