@@ -89,7 +89,7 @@ struct flow {
     bool open_destination;    // allowed whatever comes; sniffed because a guardrail has names, or to learn what comes
     bool dns;                 // TCP to port 53, answered by the DNS front
     bool refuse_only;         // accepted only so that the refusal can be told in HTTP
-    bool arrived;             // accepted before anything was judged: no SYN was held
+    bool arrived;             // accepted before anything was judged, since no SYN is held; until it is let in
     struct relay relay;
 };
 

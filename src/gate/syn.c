@@ -28,6 +28,7 @@ void syn_admit(struct flow *flow) {
         return;
     }
     if (flow->arrived) {
+        flow->arrived = false; // it is in, as if its SYN had been let through
         syn_accepted(flow, flow->fd);
         return;
     }
