@@ -11,7 +11,8 @@ import zone
 
 CONFIGS = {
     "ssh": "HostKey {dir}/hostkey\nAuthorizedKeysFile {dir}/key.pub\nStrictModes no\nUsePAM no\nPidFile none\n"
-           "PasswordAuthentication no\nPort 22\nListenAddress 0.0.0.0\nListenAddress ::\n",
+           "PasswordAuthentication no\nPort 22\nListenAddress 0.0.0.0\nListenAddress ::\n"
+           "SetEnv GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0=*\n",
     "rsync": "use chroot = no\n[lab]\npath = {dir}/files\nread only = yes\n",
 }
 

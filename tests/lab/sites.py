@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the web servers of the test internet offer to package managers: an index for pip, a registry for npm and a
-repository for apt, each with a package or two made here. Every name of the lab serves all of it."""
+"""What the web servers of the test internet offer: an index for pip, a registry for npm and a repository for apt, each with
+a package or two made here, and a page for browsers. Every name of the lab serves all of it."""
 import base64
 import gzip
 import hashlib
@@ -21,11 +21,20 @@ DEB_PACKAGE = "lab-hello"
 VERSION = "1.0.0"
 HELLO = "hello from the lab"
 
+# Says in its text, for each of these, whether it could be loaded.
+BROWSER = """<!DOCTYPE html>
+<script>function say(what, how) { document.documentElement.setAttribute("data-" + what, how); }</script>
+""" + "".join(f"""<script src="https://{at}/script.js" onload="say('{what}', 'loaded')" onerror="say('{what}', 'failed')"></script>
+""" for what, at in (("v4", "v4.example"), ("v6", "v6.example"), ("both", "both.example"), ("name", "denied.example"),
+                     ("port", "v4.example:4444"), ("address", "[2001:db8:100::9]")))
+
 
 def make(www):
     """Writes everything below the folder www, which is the root of the web servers."""
     for name, needs in WHEELS.items():
         make_wheel(www, name, needs)
+    write(os.path.join(www, "browser.html"), BROWSER)
+    write(os.path.join(www, "script.js"), "0\n")
     make_npm(www)
     make_debian(www)
 
