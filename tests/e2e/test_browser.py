@@ -4,6 +4,11 @@ import json
 import os
 import re
 
+import pytest
+
+from conftest import Box
+from lab import kinds
+
 # Real addresses: pages may load nothing from addresses that Chromium takes for private, and the synthetic ones are such. So
 # are the lab's own, which stand for public ones here.
 POLICY = {"dns": {"names": "real"}, "allow": [{"host": host} for host in ("v4.example", "v6.example", "both.example")]}
@@ -17,6 +22,12 @@ exec chromium --headless=new --no-sandbox --disable-gpu --ip-address-space-overr
 DOH = {"dns_over_https": {"mode": "automatic", "templates": "https://dns.google/dns-query"}}
 
 
+@pytest.fixture(scope="session")
+def person(lab):
+    """Chromium takes seconds of processor time to start: one kind of user is enough."""
+    return Box(lab, kinds()[-1])
+
+
 def browse(box, url):
     """The page, once all of it is loaded or refused. The lab's CA is trusted as a user would have it: in the data base."""
     home = box.path("browser")
@@ -28,15 +39,15 @@ def browse(box, url):
     return box.run(POLICY, "sh", "-c", SCRIPT, "sh", PUBLIC, url, timeout=90)
 
 
-def test_page(box):
+def test_page(person):
     """A page of v4.example with parts from elsewhere. Its Alt-Svc header makes Chromium try QUIC, its profile DNS over HTTPS."""
-    result = browse(box, "https://v4.example/browser.html")
+    result = browse(person, "https://v4.example/browser.html")
     assert dict(re.findall(r'data-(\w+)="(\w+)"', result.out)) == {
         "v4": "loaded", "v6": "loaded", "both": "loaded", "name": "failed", "port": "failed", "address": "failed"}, result
     assert result.reasons(protocol="udp", port=443, verdict="deny"), result
     assert set(result.reasons(name="dns.google")) == {"dns_name_denied"}, result
 
 
-def test_refused_page(box):
-    result = browse(box, "https://denied.example/")
+def test_refused_page(person):
+    result = browse(person, "https://denied.example/")
     assert "net::ERR_INTERNET_DISCONNECTED" in result.err and "penstock: denied dns denied.example" in result.err, result

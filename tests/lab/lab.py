@@ -202,7 +202,7 @@ class Lab:
             users = [line for line in file if line.split(":")[2] != str(UID)]
         with open("/etc/group", encoding="utf-8") as file:
             groups = [line for line in file if line.split(":")[2] != str(UID)]
-        users.append(f"tester:x:{UID}:{UID}::{self.home('user')}:/bin/sh\n")
+        users += [f"{name}:x:{UID}:{UID}::{self.home('user')}:/bin/sh\n" for name in ("tester", "build")]
         groups.append(f"tester:x:{UID}:\n")
         for name, text in (("resolv.conf", RESOLV_CONF), ("hosts", HOSTS), ("nsswitch.conf", NSSWITCH),
                            ("passwd", "".join(users)), ("group", "".join(groups))):

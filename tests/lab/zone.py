@@ -27,7 +27,7 @@ ZONE = {
     # The names that users of sandboxes ask for.
     "github.com": pair(10), "api.github.com": pair(11), "pypi.org": pair(12), "files.pythonhosted.org": pair(13),
     "registry.npmjs.org": pair(14), "api.mistral.ai": pair(15), "example.com": pair(16),
-    "deb.debian.org": pair(17),
+    "deb.debian.org": pair(17), "registry.example": pair(18),
     # Address families.
     "both.example": {**pair(20), "TXT": ["lab text"], "MX": ["10 other.example"], "CAA": ['0 issue "ca.example"']},
     "other.example": pair(24),
