@@ -17,7 +17,8 @@ PUBLIC = ",".join(f"{address}:443=public" for address in ("198.51.100.21", "[200
 SCRIPT = """export HOME=$PWD/browser
 [ -e $HOME/.pki/nssdb/cert9.db ] || certutil -d sql:$HOME/.pki/nssdb -N --empty-password
 certutil -d sql:$HOME/.pki/nssdb -A -n lab -t C,, -i $LAB_CA
-exec chromium --headless=new --no-sandbox --disable-gpu --ip-address-space-overrides="$1" --user-data-dir=$HOME/data --dump-dom "$2"
+exec chromium --headless=new --no-sandbox --disable-gpu --user-data-dir=$HOME/data --ip-address-space-overrides="$1" \\
+    --dump-dom "$2"
 """
 DOH = {"dns_over_https": {"mode": "automatic", "templates": "https://dns.google/dns-query"}}
 
@@ -40,7 +41,7 @@ def browse(box, url):
 
 
 def test_page(person):
-    """A page of v4.example with parts from elsewhere. Its Alt-Svc header makes Chromium try QUIC, its profile DNS over HTTPS."""
+    """A page with parts from elsewhere. Its Alt-Svc header makes Chromium try QUIC, the profile DNS over HTTPS."""
     result = browse(person, "https://v4.example/browser.html")
     assert dict(re.findall(r'data-(\w+)="(\w+)"', result.out)) == {
         "v4": "loaded", "v6": "loaded", "both": "loaded", "name": "failed", "port": "failed", "address": "failed"}, result

@@ -76,6 +76,7 @@ def test_client(box, tools, client):
     if client.slow:
         cases = clients.SLOW_AS_ROOT if box.kind == "root" else clients.SLOW
     answers, result = drive(box, client, cases)
+    assert "_tcp.v4.example" not in result.err, result  # apt asks for SRV records first; no news, where the host is allowed
     allowed = [case for case in cases if case in clients.ALLOWED]
     for case in allowed:
         answer = answers[case]
@@ -85,6 +86,17 @@ def test_client(box, tools, client):
         assert answer["code"] == client.status[kind], (case, answer, result)
         assert client.seen[kind] in answer["out"] + answer["err"], (case, answer, result)
         assert answer["seconds"] < max(answers[other]["seconds"] for other in allowed) + GRACE, (case, answer, result)
+
+
+PROXIES = ("HTTP_PROXY", "http_proxy", "https_proxy", "ALL_PROXY", "npm_config_proxy", "npm_config_https_proxy", "PIP_PROXY")
+
+
+@pytest.mark.parametrize("command", ["curl -sS https://pypi.org/zen", "npm view --fetch-retries=0 lab-hello version",
+                                     "pip3 download --retries 0 -d clients/proxied requests"])
+def test_proxies_of_the_host_are_not_used(box, tools, command):
+    policy = "--allow pypi.org --allow files.pythonhosted.org --allow registry.npmjs.org"
+    result = box.run(policy, *shlex.split(command), env={"PATH": PATH, **{name: "http://127.0.0.1:9" for name in PROXIES}})
+    assert result.code == 0, result
 
 
 def test_page_is_the_table():

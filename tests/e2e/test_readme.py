@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first five minutes: every `penstock run` and `penstock check` of README.md, as it stands there, by a new user in the lab."""
+"""The first five minutes: every `penstock run` and `penstock check` of README.md as it stands there, by a new user."""
+import json
 import os
 import re
 import shutil
@@ -17,8 +18,9 @@ FILES = {
     "agent": CURL.format("https://api.github.com/zen"),
     "Makefile": "test:\n\tcurl -sS https://api.github.com/zen\n",
     "package.json": '{"dependencies": {"lab-hello": "1.0.0"}}',
-    "package-lock.json": '{"lockfileVersion": 3, "packages": {"": {"dependencies": {"lab-hello": "1.0.0"}}, "node_modules/lab-hello": '
-                         f'{{"version": "1.0.0", "resolved": "{sites.REGISTRY}/tarballs/lab-hello-1.0.0.tgz"}}}}}}',
+    "package-lock.json": json.dumps({"lockfileVersion": 3, "packages": {
+        "": {"dependencies": {"lab-hello": "1.0.0"}},
+        "node_modules/lab-hello": {"version": "1.0.0", "resolved": sites.REGISTRY + "/tarballs/lab-hello-1.0.0.tgz"}}}),
 }
 ZEN = "Keep it logically awesome."
 # command -> exit status, a text that the user sees
@@ -80,7 +82,8 @@ def new_user(lab):
 
 def commands():
     """Those of README.md, each with the lines that stand below it as its output."""
-    found = re.findall(r"(?m)^    (?:\$ )?(penstock (?:run|check) .*|python3 -m venv .*)\n((?:    (?!\$|penstock ).+\n)*)", readme())
+    pattern = r"(?m)^    (?:\$ )?(penstock (?:run|check) .*|python3 -m venv .*)\n((?:    (?!\$|penstock ).+\n)*)"
+    found = re.findall(pattern, readme())
     return {command.split("  #")[0].strip(): [line.strip() for line in output.splitlines()] for command, output in found}
 
 

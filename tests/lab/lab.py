@@ -335,8 +335,9 @@ class Lab:
         """Starts a server of services.py, unless it runs. Returns its folder."""
         if name not in self.services:
             process = self.start(services.Service(self, name).command())
+            port = services.SERVICES[name][1]
             self.wait(process, time.monotonic() + START_DEADLINE,
-                      lambda: all(connects(address, services.SERVICES[name][1]) for address in ("198.51.100.10", "2001:db8:100::10")))
+                      lambda: connects("198.51.100.10", port) and connects("2001:db8:100::10", port))
             self.services.add(name)
         return self.path("run/" + name)
 
@@ -358,7 +359,8 @@ class Lab:
         names = {"root": "root", "user": "tester"}
         env = {name: value for name, value in os.environ.items()
                if name != INSIDE and (name in PASSED_ON or name.startswith(PASSED_ON_PREFIXES))}
-        return {**env, **self.environment(), "NODE_EXTRA_CA_CERTS": BUNDLE, "HOME": self.home(kind), "USER": names[kind], "LOGNAME": names[kind],
+        return {**env, **self.environment(), "NODE_EXTRA_CA_CERTS": BUNDLE,
+                "HOME": self.home(kind), "USER": names[kind], "LOGNAME": names[kind],
                 "LAB_PROJECT": self.project(kind), "PENSTOCK_LAB_KIND": kind}
 
     # -- what the servers saw --

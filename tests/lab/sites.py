@@ -24,7 +24,8 @@ HELLO = "hello from the lab"
 # Says in its text, for each of these, whether it could be loaded.
 BROWSER = """<!DOCTYPE html>
 <script>function say(what, how) { document.documentElement.setAttribute("data-" + what, how); }</script>
-""" + "".join(f"""<script src="https://{at}/script.js" onload="say('{what}', 'loaded')" onerror="say('{what}', 'failed')"></script>
+""" + "".join(f"""<script src="https://{at}/script.js"
+  onload="say('{what}', 'loaded')" onerror="say('{what}', 'failed')"></script>
 """ for what, at in (("v4", "v4.example"), ("v6", "v6.example"), ("both", "both.example"), ("name", "denied.example"),
                      ("port", "v4.example:4444"), ("address", "[2001:db8:100::9]")))
 
