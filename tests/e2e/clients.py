@@ -138,9 +138,10 @@ def render(versions):
     return HEAD + "".join(row(client, versions[client.package]) for client in CLIENTS) + "\n" + remarks + TAIL
 
 
-TAIL = """- Chromium (`chromium --headless=new --no-sandbox`, tested by `test_browser.py`): pages and what they load work over both
-  families. DNS over HTTPS and QUIC are refused at once; it goes on with the system's resolver and TCP. What is refused shows
-  as `ERR_CONNECTION_REFUSED`, and an unlisted name as `ERR_INTERNET_DISCONNECTED`, since there is no network interface but
+TAIL = """- Chromium (`chromium --headless=new --no-sandbox`, tested by `test_browser.py`): pages work over both families; what they
+  load from other hosts needs `dns: {names: real}`, since Chromium takes synthetic addresses for those of a local network.
+  DNS over HTTPS and QUIC are refused at once; it goes on with the system's resolver and TCP. What is refused shows as
+  `ERR_CONNECTION_REFUSED`, and an unlisted name as `ERR_INTERNET_DISCONNECTED`, since there is no network interface but
   `lo`. Names that Chromium asks for by itself (updates, extensions) are refused and reported like others.
 - Clients that are slow to start are tried in fewer cases, and as root in fewer still.
 """

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 
-DEADLINE = 30
+DEADLINE = 60
 
 
 def run(command):
