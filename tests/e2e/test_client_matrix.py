@@ -29,6 +29,7 @@ def built(lab):
                     ["keytool", "-importcert", "-noprompt", "-alias", "lab", "-file", lab.ca, "-storepass", "changeit",
                      "-storetype", "JKS", "-keystore", lab.path("etc/certs/java/cacerts")]):
         subprocess.run(command, cwd=folder, env=env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=180)
+    shutil.rmtree(lab.path("run/.cache"))  # of Go; the lab's files are in memory
     return folder
 
 
