@@ -123,10 +123,7 @@ class Box:
         return ["run", "--read", self.lab.path("ca"), *options, "--", *command]
 
     def environment(self, extra=()):
-        """No variable of the machine's own steers the clients to another CA bundle or a proxy."""
-        env = {name: value for name, value in self.lab.user_environment(self.kind).items()
-               if "proxy" not in name.lower() and not name.endswith(("CA_BUNDLE", "CERT_FILE", "CA_CERTS", "SSL_CAINFO"))}
-        return {**env, **dict(extra)}
+        return {**self.lab.user_environment(self.kind), **dict(extra)}
 
     def popen(self, arguments, cwd=None, env=(), **options):
         options.setdefault("stdin", subprocess.DEVNULL)

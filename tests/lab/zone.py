@@ -27,6 +27,7 @@ ZONE = {
     # The names that users of sandboxes ask for.
     "github.com": pair(10), "api.github.com": pair(11), "pypi.org": pair(12), "files.pythonhosted.org": pair(13),
     "registry.npmjs.org": pair(14), "api.mistral.ai": pair(15), "example.com": pair(16),
+    "deb.debian.org": pair(17), "registry.example": pair(18),
     # Address families.
     "both.example": {**pair(20), "TXT": ["lab text"], "MX": ["10 other.example"], "CAA": ['0 issue "ca.example"']},
     "other.example": pair(24),
@@ -74,5 +75,6 @@ CERTIFICATE_ADDRESSES = ["127.0.0.1", "::1", "198.51.100.20", "2001:db8:100::20"
 PORT_HTTPS, PORT_HTTPS_ALT, PORT_HTTP, PORT_HTTP_ALT = 443, 8443, 80, 8000
 PORT_ECHO, PORT_DISCARD, PORT_CHARGEN, PORT_BANNER, PORT_URGENT, PORT_DB, PORT_IDLE = 7, 9, 19, 2525, 2526, 5432, 6000
 PORT_FLOOD, PORT_CLOSED = 6001, 4444
+PORT_SSH, PORT_PSQL, PORT_REDIS, PORT_RSYNC = 22, 5433, 6379, 873  # services.py; only once a test has asked for them
 # On the host itself: a TLS server on its loopback (the `localhost:8000` example) and a plain one on all its addresses.
 PORT_HOST_TLS, PORT_HOST_PLAIN = 8000, 9100
