@@ -225,6 +225,7 @@ def internet(folder):
     tcp(zone.PORT_HTTP, unasked, "::ffff:" + zone.UNASKED4)
     tcp(9004, events, "::1")
     udp_echo(zone.PORT_ECHO)
+    udp_echo(zone.PORT_HTTPS)
     tcp(9001, websocket, "::1")
     http_backend(9002, git_handler(os.path.join(folder, "git")))
     http_backend(9003, headers_handler())
