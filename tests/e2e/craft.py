@@ -175,6 +175,24 @@ def ping_pong(host, port, count):
     return sorted(times)[count // 2]
 
 
+def http_ping_pong(host, port, count):
+    """Small requests on one connection, head and body in a write each: the median ms of an answer."""
+    times = []
+    with open_tcp(host, port) as sock:
+        for _ in range(count):
+            started = time.monotonic()
+            sock.sendall(f"POST /zen HTTP/1.1\r\nHost: {host}\r\nContent-Length: 1\r\n\r\n".encode())
+            sock.sendall(b"b")
+            got = b""
+            while b"\r\n\r\n" not in got:
+                got += sock.recv(4096)
+            length = int(got.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+            while len(got.partition(b"\r\n\r\n")[2]) < length:
+                got += sock.recv(4096)
+            times.append((time.monotonic() - started) * 1000)
+    return sorted(times)[count // 2]
+
+
 def short_connections(host, port, count):
     """Connect, ask, read the answer to its end, close, so many times: what went wrong."""
     wrong = {}
