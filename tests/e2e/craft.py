@@ -123,6 +123,85 @@ def resolve_often(name, count):
     return len({resolve(name)[0] for _ in range(count)})
 
 
+# ---- explicit proxies (run --proxy) ----
+
+PROXY = "192.0.0.1"
+HTTP_PORT, SOCKS_PORT = 3128, 1080
+
+
+def tunnel(authority, host=None, more=""):
+    """A CONNECT to the HTTP proxy. The socket, and the head of the answer."""
+    sock = open_tcp(PROXY, HTTP_PORT)
+    sock.settimeout(4)
+    sock.sendall(f"CONNECT {authority} HTTP/1.1\r\nHost: {authority if host is None else host}\r\n{more}\r\n".encode("latin-1"))
+    head = b""
+    while b"\r\n\r\n" not in head and (chunk := sock.recv(4096)):
+        head += chunk
+    return sock, head.decode("latin-1")
+
+
+def proxy_connect(authority, host=None, more=""):
+    """The status of a CONNECT, or "closed"; with " challenge" where credentials are asked for."""
+    sock, head = tunnel(authority, host, more)
+    sock.close()
+    status = head.split(" ")[1] if head.startswith("HTTP/") else "closed"
+    return status + (" challenge" if "proxy-authenticate" in head.lower() else "")
+
+
+def socks(host, port, kind=3):
+    """The reply of the SOCKS5 proxy to a CONNECT (RFC 1928 6), for a name of these bytes (kind 3) or an address."""
+    sock, reply = socks_open(host, port, kind)
+    sock.close()
+    return reply
+
+
+def socks_open(host, port, kind=3):
+    data = host.encode("latin-1") if kind == 3 else socket.inet_pton(socket.AF_INET if kind == 1 else socket.AF_INET6, host)
+    sock = open_tcp(PROXY, SOCKS_PORT)
+    sock.settimeout(4)
+    sock.sendall(b"\5\1\0")
+    if sock.recv(2) != b"\5\0":
+        return sock, "no method"
+    sock.sendall(b"\5\1\0" + bytes([kind]) + (bytes([len(data)]) if kind == 3 else b"") + data + struct.pack(">H", port))
+    try:
+        answer = sock.recv(100)
+    except ConnectionResetError:
+        return sock, "reset"
+    return sock, answer[1] if len(answer) > 1 else "closed"
+
+
+def proxy_sni(kind, host, port, name):
+    """Behind the answer of a proxy, a ClientHello with that SNI: as sni()."""
+    sock, said = socks_open(host, port) if kind == "socks" else tunnel(f"{host}:{port}")
+    if said != 0 and " 200 " not in str(said):
+        return f"refused {said}"
+    with sock:
+        sock.sendall(hello(name))
+        answer = sock.recv(100)
+        word = RECORD.get(answer[0], "other") if answer else "closed"
+        return f"alert {answer[6]}" if word == "alert" else word
+
+
+def proxy_again(first, second, more):
+    """Two CONNECTs, the second with a further field, on one connection if the proxy keeps it: both statuses."""
+    sock, head = tunnel(first)
+    statuses = [head.split(" ")[1]]
+    length = int((head.lower().partition("content-length: ")[2].split("\r\n")[0]) or 0)
+    body = head.partition("\r\n\r\n")[2]
+    while len(body) < length and (chunk := sock.recv(4096)):
+        body += chunk.decode("latin-1")
+    try:
+        sock.sendall(f"CONNECT {second} HTTP/1.1\r\nHost: {second}\r\n{more}\r\n".encode())
+        answer = sock.recv(4096).decode("latin-1")
+    except OSError:
+        answer = ""
+    if not answer:
+        sock.close()
+        sock, answer = tunnel(second, None, more)
+    sock.close()
+    return statuses + [answer.split(" ")[1]]
+
+
 # ---- bytes through a relay ----
 
 def hello_echo(host, port, name, size):
