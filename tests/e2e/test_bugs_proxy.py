@@ -80,7 +80,7 @@ def test_the_proxies_reach_nothing_of_the_host_nor_themselves(box):
                                     *[["socks", host.strip("[]"), port] for host, port in own])
         assert set(results[:2 * len(own)]) <= {"400", "403", "502", "503", "504"}, result
         assert not {0} & set(results[2 * len(own):]), result
-        assert result.seconds < 8, result
+        assert result.seconds < 25, result
 
 
 def test_no_lookup_of_a_denied_name(box, policy):
