@@ -122,7 +122,7 @@ def test_a_passed_hello_is_the_clients_own(box):
                                    [{"host": "banner.example", "protocol": "tcp", "ports": zone.PORTS_BANNER}, {"host": "both.example"}]],
                          ids=["cidr", "all but a name", "named"])
 def test_server_that_speaks_first_beside_name_rules(box, deny, rules):
-    """On the ports of SSH, HTTPS and MySQL, with name entries that could have something to say."""
+    """On the ports of POP3, HTTPS and MySQL, with name entries that could have something to say."""
     policy = deny if rules == "deny" else {"allow": rules}
     named = "cidr" not in str(rules)
     targets = [(host, port) for host in ([zone.BANNER4] if "host': 'banner" not in str(rules) else []) + (["banner.example"] if named else [])
