@@ -104,7 +104,7 @@ static void sniff_allowed(struct flow *flow, const struct policy_request *reques
 static void sniff_tls(struct flow *flow) {
     struct opening *opening = flow->opening;
     struct tls_hello hello;
-    enum wire_result result = tls_hello_parse(opening->bytes, opening->len, &hello);
+    enum wire_result result = tls_hello_parse(opening->bytes, opening->len, &opening->walk, &hello);
     if (result == WIRE_MORE) return;
     sniff_stop(flow);
     struct policy_request request = flow_request(flow);

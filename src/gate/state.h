@@ -64,6 +64,7 @@ struct opening {
     struct event *back;       // of the upstream socket, while sniffing an open destination
     uint8_t *bytes;           // first bytes of the sandbox
     size_t len, size;
+    struct tls_walk walk;     // over these bytes
 };
 
 struct flow {

@@ -86,7 +86,8 @@ class Box:
             shutil.copy(source, self.program)
             os.chmod(self.program, 0o755)
         self.home, self.project = lab.home(kind), lab.project(kind)
-        shutil.copy(os.path.join(HERE, "probe.py"), self.project)
+        for name in ("probe.py", "craft.py"):
+            shutil.copy(os.path.join(HERE, name), self.project)
 
     # -- files --
 
@@ -160,11 +161,19 @@ class Box:
 
     def probe(self, policy, *operations, **options):
         """Runs probe.py in a sandbox. Returns the answers to the operations and the Result."""
-        result = self.run(policy, "/usr/bin/python3", "-B", "probe.py", json.dumps(operations), **options)
+        return self.operate("probe.py", policy, operations, options)
+
+    def craft(self, policy, *operations, **options):
+        """As probe(), for the operations of craft.py. Returns the bare results and the Result."""
+        answers, result = self.operate("craft.py", policy, operations, options)
+        return [answer["result"] for answer in answers], result
+
+    def operate(self, program, policy, operations, options):
+        result = self.run(policy, "/usr/bin/python3", "-B", program, json.dumps(operations), **options)
         try:
             return json.loads(result.out), result
         except ValueError:
-            pytest.fail(f"probe.py did not answer: {result}")
+            pytest.fail(f"{program} did not answer: {result}")
 
 
 # ---- what a run may leave behind ----

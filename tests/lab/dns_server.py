@@ -18,6 +18,7 @@ import zone
 CNAME_STEPS = 8
 SLOW_SECONDS = 1.0
 rebinding = itertools.cycle(["198.51.100.26", "10.9.9.9"])
+flaky = itertools.cycle([None, "10.9.9.9"])
 
 
 def find(name):
@@ -35,6 +36,9 @@ def fill(response, name, wanted):
             records = {"A": [next(rebinding)]} if wanted == "A" else {}
         elif records == "!slow":
             records = zone.pair(27)
+        elif records == "!flaky":
+            address = next(flaky) if wanted == "A" else "::"
+            records = {"A": [address]} if address else "!servfail"
         if records is None:
             response.set_rcode(dns.rcode.NXDOMAIN)
             return None
@@ -43,7 +47,7 @@ def fill(response, name, wanted):
         kind = "CNAME" if "CNAME" in records else wanted
         if kind not in records:
             return None
-        ttl = 0 if name == "rebind.example" else 60
+        ttl = 0 if name in ("rebind.example", "flaky.example") else 60
         values = [f'"{text}"' if kind == "TXT" else text for text in records[kind]]
         response.answer.append(dns.rrset.from_text(name + ".", ttl, "IN", kind, *[absolute(kind, v) for v in values]))
         if kind == wanted:

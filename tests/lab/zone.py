@@ -17,6 +17,9 @@ DEAD4, DEAD6 = "203.0.113.66", "2001:db8:100::66"
 REFUSED4, REFUSED6 = "203.0.113.67", "2001:db8:100::67"
 UNREACHABLE4, UNREACHABLE6 = "203.0.113.68", "2001:db8:100::68"
 
+BANNER4, ECHO4, UNASKED4 = "203.0.113.43", "203.0.113.44", "203.0.113.45"
+PORTS_BANNER = [110, 443, 3306]  # of BANNER4
+
 
 def pair(number):
     return {"A": [f"198.51.100.{number}"], "AAAA": [f"2001:db8:100::{number}"]}
@@ -64,6 +67,12 @@ ZONE = {
     "svcb.example": {**pair(32), "HTTPS": ["1 . alpn=h3,h2 ech=AEX+DQBB"]},
     # A server of its own protocol, named.
     "db.example": pair(33), "mirror.test": pair(34), "secure.test": pair(35),
+    # Two names of one address; a server that speaks first and one that echoes, also on port 443; many addresses; a server
+    # that fails once, then gives a private address.
+    "twin.example": pair(36), "othertwin.example": pair(36),
+    "banner.example": {"A": [BANNER4]}, "echo.example": {"A": [ECHO4]}, "unasked.example": {"A": [UNASKED4]},
+    "crowd.example": {"A": [f"198.51.100.{number}" for number in range(100, 140)]},
+    "flaky.example": "!flaky",
     "private-db.example": {"A": ["10.9.9.9"], "AAAA": ["fd00:dead::9"]},
 }
 
