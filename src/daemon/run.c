@@ -380,16 +380,33 @@ static void run_print_warnings(const struct policy_warnings *warnings) {
     for (size_t i = 0; i < warnings->count; i++) fprintf(stderr, "penstock: warning: %s\n", warnings->lines[i]);
 }
 
+// The decision that opens a port of the host's loopback: for its name, or for one of its addresses.
+static struct policy_decision run_loopback_decision(const struct policy *policy, struct policy_request *request,
+                                                    struct addr *address) {
+    static const struct addr one = {.family = ADDR_IPV6, .bytes = {[15] = 1}};
+    const struct addr addresses[] = {addr_ipv4(0x7f000001), addr_ipv4(0x7f000001), one};
+    struct policy_decision decision = {.verdict = POLICY_DENY};
+    for (size_t i = 0; i < ARRAY_LENGTH(addresses) && decision.verdict == POLICY_DENY; i++) {
+        *address = addresses[i];
+        request->dialled = i == 0 ? "localhost" : NULL;
+        request->address = address;
+        decision = policy_decide(policy, request);
+    }
+    if (decision.verdict == POLICY_INSPECT) decision.verdict = POLICY_ALLOW; // what its bytes have to be is said by the rule
+    return decision;
+}
+
 static void run_say_loopback(struct run *run) {
     uint16_t ports[IPC_PORTS_MAX];
     size_t count = policy_loopback_ports(run->policy, ports, IPC_PORTS_MAX);
     for (size_t i = 0; i < count; i++) {
-        struct addr loopback = addr_ipv4(0x7f000001);
-        struct policy_request request = {.protocol = POLICY_TCP, .dialled = "localhost", .address = &loopback, .port = ports[i]};
-        struct policy_decision decision = policy_decide(run->policy, &request);
+        struct addr address;
+        struct policy_request request = {.protocol = POLICY_TCP, .port = ports[i]};
+        struct policy_decision decision = run_loopback_decision(run->policy, &request, &address);
         struct ipc_decision record = {.event = IPC_EVENT_DECISION, .protocol = POLICY_TCP, .verdict = (uint8_t)decision.verdict,
                                       .reason = (uint8_t)decision.reason, .port = ports[i], .rule = decision.rule,
-                                      .address = loopback, .name = "localhost"};
+                                      .address = address};
+        if (request.dialled) snprintf(record.name, sizeof(record.name), "%s", request.dialled);
         decision_log_record(run->log, &record, run->policy);
         if (!run->options->quiet) {
             fprintf(stderr, "penstock: port %u of the sandbox's loopback leads to the host's loopback\n", ports[i]);

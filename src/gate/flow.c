@@ -152,9 +152,9 @@ struct policy_request flow_request(const struct flow *flow) {
     return (struct policy_request){
         .protocol = flow->protocol,
         .app = flow->app,
-        .dialled = flow->dialled,
+        .dialled = flow->resolved ? flow->name : flow->dialled,
         .claimed = flow->name,
-        .address = flow->dialled ? NULL : &flow->destination,
+        .address = flow->dialled || flow->resolved ? NULL : &flow->destination,
         .port = flow->port,
     };
 }

@@ -100,9 +100,17 @@ static struct policy_request http_relay_request(const struct http_relay *http) {
     };
 }
 
+// The same once there is a connection: with what was really dialled, and the name that was resolved for it.
+static struct policy_request http_relay_reached(const struct http_relay *http) {
+    struct policy_request request = http_relay_request(http);
+    if (!http->server) return request;
+    request.address = &http->flow->peer;
+    if (http->server_name[0]) request.dialled = http->server_name;
+    return request;
+}
+
 bool http_relay_allowed(const struct flow *flow) {
-    struct policy_request request = http_relay_request(flow->http);
-    if (flow->http->server) request.address = &flow->peer; // what was really dialled
+    struct policy_request request = http_relay_reached(flow->http);
     return policy_decide(flow->gate->policy, &request).verdict == POLICY_ALLOW;
 }
 
@@ -384,7 +392,11 @@ static struct bufferevent *http_relay_side(struct http_relay *http, int fd) {
 
 // ---- request ----
 
+// The log has one line for each request: this one, or that of its refusal.
 static void http_relay_send(struct http_relay *http) {
+    struct policy_request request = http_relay_reached(http);
+    struct policy_decision decision = policy_decide(http->flow->gate->policy, &request);
+    flow_judged(http->flow, &request, &decision);
     http->state = HTTP_RELAY_EXCHANGE;
     http->server_eof = http->answer_begun = false;
     evbuffer_add_buffer(bufferevent_get_output(http->server), http->outgoing);
@@ -511,6 +523,7 @@ static void http_relay_connect(struct http_relay *http, const struct policy_deci
     if (http->server) bufferevent_free(TAKE_POINTER(http->server));
     struct policy_request request = http_relay_request(http);
     snprintf(http->server_name, sizeof(http->server_name), "%s", claimed ? claimed : "");
+    flow->resolved = claimed != NULL;
     const char *name = claimed || request.address ? claimed : flow->dialled;
     http->state = HTTP_RELAY_CONNECTING;
     http->connector = connector_start(flow->gate, &request, name, flow->destination.family, http_relay_connected, http);
@@ -552,7 +565,6 @@ static void http_relay_judge(struct http_relay *http, const uint8_t *bytes, cons
     // What has come of the body is read now, so that framing which is wrong from the start reaches nobody.
     http_relay_request_body(http, http->outgoing);
     if (http->dead || http->state == HTTP_RELAY_ENDING) return;
-    flow_judged(http->flow, &request, &decision);
     free(http->flow->name); // the flow is the latest request's
     http->flow->name = !http->flow->dialled && http->host[0] ? strdup(http->host) : NULL;
     http_relay_connect(http, &decision);

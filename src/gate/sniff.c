@@ -96,6 +96,7 @@ static void sniff_allowed(struct flow *flow, const struct policy_request *reques
         flow_end(flow, true);
         return;
     }
+    flow->resolved = flow->name != NULL;
     sniff_fetch(flow, request, name);
 }
 

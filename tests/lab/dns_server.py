@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The authoritative DNS server of the test internet, on UDP and TCP, with a log of every query (one JSON line each)."""
 import asyncio
+import ipaddress
 import itertools
 import json
+import re
 import sys
 import time
 
@@ -25,7 +27,17 @@ def find(name):
     """The records of a name: its own, else those of the wildcard one label up, else None."""
     if name in zone.ZONE:
         return zone.ZONE[name]
+    if name.endswith(zone.POOL):
+        return pool_records(name)
     return zone.ZONE.get("*." + name.partition(".")[2])
+
+
+def pool_records(name):
+    """The records that a name of the pool says itself (see zone.py), or None."""
+    words = re.findall(r"(?<![^.])([ab])([0-9a-f]{8}|[0-9a-f]{32})(?=\.)", name)
+    addresses = [ipaddress.ip_address(bytes.fromhex(text)) for kind, text in words if len(text) == (8 if kind == "a" else 32)]
+    return {f"{'A' * (1 if version == 4 else 4)}": [str(each) for each in addresses if each.version == version]
+            for version in (4, 6) if any(each.version == version for each in addresses)} or None
 
 
 def fill(response, name, wanted):

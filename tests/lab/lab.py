@@ -327,8 +327,9 @@ class Lab:
     def wait(self, server, deadline, is_ready):
         while not is_ready():
             if server.poll() is not None or time.monotonic() > deadline:
+                how = "gave no sign in time" if server.poll() is None else f"ended with {server.returncode}"
                 with open(self.path("log/servers.log"), encoding="utf-8") as log:
-                    raise LabError(f"{' '.join(server.args)}: did not start: {log.read().strip()[-2000:]}")
+                    raise LabError(f"{' '.join(server.args)}: did not start ({how}): {log.read().strip()[-2000:]}")
             time.sleep(0.01)
 
     def service(self, name):

@@ -76,6 +76,10 @@ ZONE = {
     "private-db.example": {"A": ["10.9.9.9"], "AAAA": ["fd00:dead::9"]},
 }
 
+# Names that say themselves what they resolve to: each label aHEX (8 digits) is an A record, each bHEX (32) an AAAA record.
+# Without such a label they do not exist.
+POOL = ".pool.example"
+
 # What the servers' certificate is good for. For any other name it does not verify.
 CERTIFICATE_NAMES = [name for name in ZONE] + ["localhost"]
 CERTIFICATE_ADDRESSES = ["127.0.0.1", "::1", "198.51.100.20", "2001:db8:100::20", "10.9.9.9", "169.254.169.254",
