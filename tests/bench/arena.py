@@ -48,6 +48,8 @@ def folder(build):
         with open(os.path.join(path, name), "w", encoding="utf-8") as file:
             file.write(text)
         run(["mount", "--bind", os.path.join(path, name), os.path.realpath("/etc/" + name)])
+    # pasta and slirp4netns need it as an ordinary user; with most distributions it is theirs to open.
+    run(["sh", "-ec", f"mknod -m 666 {path}/tun c 10 200; mount --bind {path}/tun /dev/net/tun"])
     run(["ip", "link", "set", "lo", "up"])
     return path
 
