@@ -21,7 +21,7 @@ def hold(path, enter, count):
 
 
 def roomy(path):
-    policy = {"version": 1, "dialect": "native", "allow": list(NAMES.values()), "limits": {"connections": MANY + 500}}
+    policy = {"version": 1, "dialect": "native", "allow": [{"host": name} for name in NAMES.values()], "limits": {"connections": MANY + 500}}
     with open(f"{path}/idle.yaml", "w", encoding="utf-8") as file:
         file.write(json.dumps(policy))
     return paths.penstock(path, policy=["--policy", f"{path}/idle.yaml"])
