@@ -45,6 +45,7 @@ struct flow *flow_new(struct gate *gate, const struct ip_packet *syn) {
     list_append(&gate->flows, &flow->link);
     list_append(flow_bucket(gate, &flow->source, flow->source_port, &flow->destination, flow->port), &flow->bucket);
     gate->flow_count++;
+    gate_buffers(gate);
     return flow;
 }
 
@@ -95,6 +96,7 @@ void flow_end(struct flow *flow, bool reset) {
     list_remove(&flow->link);
     list_remove(&flow->bucket);
     gate->flow_count--;
+    gate_buffers(gate);
     free(flow->name);
     free(flow);
 }

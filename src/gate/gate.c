@@ -23,8 +23,19 @@
 #define GATE_START_MS 10000
 #define GATE_FLUSH_MS 10000 // main reads at once unless it is stopped; if it ends, the wait ends too
 #define GATE_REST_US 100000
+#define GATE_LARGE_MAX 16 // connections that may have large buffers at a time
+#define GATE_LARGE_AGAIN 8
 
 static _Alignas(max_align_t) uint8_t gate_buffer[CHANNEL_BUFFER_SIZE];
+
+// Large buffers are for few connections: what these hold is the memory that a sandbox can take.
+void gate_buffers(struct gate *gate) {
+    bool small = gate->flow_count > (gate->small_buffers ? GATE_LARGE_AGAIN : GATE_LARGE_MAX);
+    struct ipc_buffers message = {.large = !small};
+    if (small == gate->small_buffers) return;
+    // If it is not taken now, the next change tries again.
+    if (channel_send(gate->keeper, IPC_BUFFERS, &message, sizeof(message), NULL, 0) == 0) gate->small_buffers = small;
+}
 
 void gate_pause(struct gate *gate, bool paused) {
     gate->paused = paused;
@@ -221,6 +232,8 @@ static int gate_start(struct gate *gate, struct error *err) {
     rc = gate_expect(gate->keeper, IPC_GATE_SOCKETS, &message);
     if (rc == 0) {
         for (int i = 0; i < IPC_SOCKET_COUNT; i++) gate->sockets[i] = TAKE_FD(message.fds[i]);
+        relay_prepare(gate->sockets[IPC_SOCKET_TCP4]); // what is accepted inherits it
+        relay_prepare(gate->sockets[IPC_SOCKET_TCP6]);
         rc = gate_receive_mappings(gate);
     }
     if (rc == 0) rc = gate_serve(gate);

@@ -102,6 +102,7 @@ struct gate {
     struct relay_engine *relays;
     struct list flows;
     uint32_t flow_count;         // with exchanges
+    bool small_buffers;          // what the keeper was told last
     struct exchange_table *exchanges;
     struct event *exchange_sweep;
     struct event *rest;          // timer of gate_rest
@@ -114,6 +115,7 @@ struct gate {
 
 // gate.c
 void gate_pause(struct gate *gate, bool paused); // stops or resumes taking new work while the log is behind
+void gate_buffers(struct gate *gate); // after the number of connections changed: how large their buffers may grow
 void gate_rest(struct gate *gate);               // out of descriptors or memory: accepts again in a moment
 void gate_fail(struct gate *gate, const char *why);      // tells main and ends: the sandbox has no network then
 

@@ -4,7 +4,6 @@
 // So connect() in the sandbox succeeds exactly when the destination was reached. Only where bytes have to be read before
 // anything can be decided (a literal address under a policy of names) is the SYN let through at once.
 #include <errno.h>
-#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -250,8 +249,6 @@ void syn_accept(evutil_socket_t listener, short what, void *data) {
             if (full) gate_rest(gate); // else the listener would stay readable and the loop spin
             return;
         }
-        int one = 1;
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
         struct addr source, destination;
         uint16_t source_port, port;
         if (getsockname(fd, (struct sockaddr *)&to, &to_len) < 0 ||

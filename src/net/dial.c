@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <event2/event_struct.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
@@ -73,8 +72,7 @@ static void dial_finish(struct dial *dial, int fd, int error) {
 
 static void dial_options_set(int fd) {
     int one = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-    setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &one, sizeof(one));
+    relay_prepare(fd);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
 }
 

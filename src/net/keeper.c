@@ -7,8 +7,8 @@
 //   gate      rules lead to its sockets, sockets sent, mappings replayed as fast as the gate takes them
 //   end       main's channel closes: rules refuse again, exit
 //
-// A gate is hostile once taken over: its messages are of one kind, bounded, and a mapping never changes its name. What breaks
-// that loses its channel, so the sandbox loses its network.
+// A gate is hostile once taken over: its messages are of two kinds, bounded, and a mapping never changes its name. What
+// breaks that loses its channel, so the sandbox loses its network.
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -38,6 +38,7 @@ bool keeper_owns(const struct addr *addr) {
 struct keeper {
     int main, gate; // channels; gate -1: none
     int sockets[IPC_SOCKET_COUNT];
+    int buffers[SKELETON_BUFFERS];
     struct skeleton_rules *rules;
     struct ipc_ports opened;
     char (*names)[NAME_SIZE]; // by index; "" = not mapped
@@ -102,6 +103,7 @@ static void keeper_gate_new(struct keeper *keeper, int channel) {
     keeper_gate_lost(keeper); // one at a time
     keeper->gate = channel;
     keeper->replay = 0;
+    skeleton_buffers_set(keeper->buffers, true); // as a new gate, without connections, expects
     if (skeleton_rules_apply(keeper->rules, &keeper->opened, true, &err) < 0) {
         keeper_report(keeper, &err);
         keeper_gate_lost(keeper);
@@ -112,7 +114,6 @@ static void keeper_gate_new(struct keeper *keeper, int channel) {
     }
 }
 
-// False: this is not what a gate may say.
 static bool keeper_remember(struct keeper *keeper, const struct ipc_mapping *mapping) {
     if (mapping->index >= IPC_MAPPINGS_MAX || mapping->name[0] == '\0') return false;
     char *name = keeper->names[mapping->index];
@@ -121,12 +122,19 @@ static bool keeper_remember(struct keeper *keeper, const struct ipc_mapping *map
     return true;
 }
 
+// False: this is not what a gate may say.
+static bool keeper_gate_message(struct keeper *keeper, const struct channel_message *message) {
+    if (message->type == IPC_MAPPING) return keeper_remember(keeper, message->body);
+    if (message->type != IPC_BUFFERS) return false;
+    return skeleton_buffers_set(keeper->buffers, ((const struct ipc_buffers *)message->body)->large) == 0;
+}
+
 static void keeper_gate_readable(struct keeper *keeper) {
     for (;;) {
         struct channel_message message;
         int result = channel_receive(keeper->gate, keeper->buffer, sizeof(keeper->buffer), &message);
         if (result == -EAGAIN) return;
-        bool good = result == 1 && message.type == IPC_MAPPING && keeper_remember(keeper, message.body);
+        bool good = result == 1 && keeper_gate_message(keeper, &message);
         if (result == 1) channel_message_close(&message);
         if (!good) {
             keeper_gate_lost(keeper);
@@ -194,6 +202,7 @@ static int keeper_ready(struct keeper *keeper, struct error *err) {
 static int keeper_setup(struct keeper *keeper, const struct ipc_keeper_start *start, struct error *err) {
     int result = namespace_enter(start->uid, start->gid, err);
     if (result == 0) result = skeleton_sysctl(start->gid, err);
+    if (result == 0) result = skeleton_buffers_open(keeper->buffers, err);
     if (result == 0) result = skeleton_route(err);
     if (result == 0) result = skeleton_rules_new(&keeper->rules, err);
     if (result == 0) result = skeleton_rules_apply(keeper->rules, &keeper->opened, false, err);
@@ -220,6 +229,8 @@ static void keeper_free(struct keeper *keeper) {
     if (keeper->gate >= 0) close(keeper->gate);
     for (size_t i = 0; i < IPC_SOCKET_COUNT; i++)
         if (keeper->sockets[i] >= 0) close(keeper->sockets[i]);
+    for (size_t i = 0; i < SKELETON_BUFFERS; i++)
+        if (keeper->buffers[i] >= 0) close(keeper->buffers[i]);
     skeleton_rules_free(keeper->rules);
     free(keeper->names);
     free(keeper);
@@ -233,6 +244,7 @@ int keeper_main(int channel) {
     keeper->main = channel;
     keeper->gate = -1;
     for (size_t i = 0; i < IPC_SOCKET_COUNT; i++) keeper->sockets[i] = -1;
+    for (size_t i = 0; i < SKELETON_BUFFERS; i++) keeper->buffers[i] = -1;
     keeper->names = calloc(IPC_MAPPINGS_MAX, NAME_SIZE); // pages that no name uses cost nothing
 
     int result = channel_wait(channel, KEEPER_START_TIMEOUT_MS, keeper->buffer, sizeof(keeper->buffer), &message);

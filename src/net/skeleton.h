@@ -21,6 +21,10 @@ enum { SKELETON_MARK_HELD = 1, SKELETON_MARK_INJECTED = 2 };
 // Each: 0, or a negative errno with a message that names the step, and the kernel feature or setting to change.
 int skeleton_sysctl(gid_t gid, struct error *err);
 int skeleton_route(struct error *err);
+// Files through which the limits of TCP buffers are set, large at first. They stay usable after isolation.
+#define SKELETON_BUFFERS 2
+int skeleton_buffers_open(int ret_fds[SKELETON_BUFFERS], struct error *err);
+int skeleton_buffers_set(const int fds[SKELETON_BUFFERS], bool large);
 int skeleton_socket(int ret_fds[IPC_SOCKET_COUNT], struct error *err);
 
 // The nft rules. One object lives as long as the keeper, since opening netlink is over once it is isolated.
