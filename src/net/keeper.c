@@ -42,6 +42,7 @@ struct keeper {
     struct skeleton_rules *rules;
     struct ipc_ports opened;
     char (*names)[NAME_SIZE]; // by index; "" = not mapped
+    uint32_t name_count;      // the highest index that is mapped, and one
     uint32_t replay;          // the next index to send to the gate
     bool replaying;
     bool over;
@@ -86,7 +87,7 @@ static void keeper_gate_lost(struct keeper *keeper) {
 // Sends what the gate takes now; the rest when poll says so.
 static void keeper_replay(struct keeper *keeper) {
     int result = 0;
-    for (; result == 0 && keeper->replay < IPC_MAPPINGS_MAX; keeper->replay++) {
+    for (; result == 0 && keeper->replay < keeper->name_count; keeper->replay++) {
         struct ipc_mapping mapping = {.index = keeper->replay};
         if (keeper->names[keeper->replay][0] == '\0') continue;
         snprintf(mapping.name, sizeof(mapping.name), "%s", keeper->names[keeper->replay]);
@@ -119,6 +120,7 @@ static bool keeper_remember(struct keeper *keeper, const struct ipc_mapping *map
     char *name = keeper->names[mapping->index];
     if (name[0] != '\0') return strcmp(name, mapping->name) == 0;
     snprintf(name, NAME_SIZE, "%s", mapping->name);
+    if (mapping->index >= keeper->name_count) keeper->name_count = mapping->index + 1;
     return true;
 }
 
