@@ -202,17 +202,19 @@ static void run_restart(struct run *run, enum role_kind dead) {
     if (dead == ROLE_KEEPER) keeper_refuse(run->user_namespace, run->net_namespace);
 }
 
+static void run_log_result(struct run *run, int rc) {
+    if (rc == 0 || run->log_failed) return;
+    fprintf(stderr, "penstock: decision log: %s; the sandbox has no network from here\n", strerror(-rc));
+    run->log_failed = true; // run_drain_gate ends the gate
+}
+
 static void run_decision(struct run *run, const struct ipc_decision *record) {
     const struct policy *policies[] = {run->policy, run->previous};
     const struct policy *policy = NULL;
     for (size_t i = 0; i < ARRAY_LENGTH(policies); i++) {
         if (policies[i] && policy_facts(policies[i]).generation == record->generation) policy = policies[i];
     }
-    int rc = decision_log_record(run->log, record, policy);
-    if (rc < 0 && !run->log_failed) {
-        fprintf(stderr, "penstock: decision log: %s; the sandbox has no network from here\n", strerror(-rc));
-        run->log_failed = true; // run_drain_gate ends the gate
-    }
+    run_log_result(run, decision_log_record(run->log, record, policy));
     if (run->options->learn) learn_record(run->options->learn, record);
 }
 
@@ -224,12 +226,14 @@ static bool run_drain_gate(struct run *run) {
         if (message.type == IPC_DECISION) run_decision(run, message.body);
         if (message.type == IPC_ERROR) fprintf(stderr, "penstock: %s\n", ((const struct ipc_error *)message.body)->text);
         channel_message_close(&message);
-        if (run->log_failed) {
-            // What cannot be logged must not happen: no gate, no network.
-            run->restarts = RUN_RESTARTS_MAX;
-            run->restart_window_us = clock_us();
-            return false;
-        }
+        if (run->log_failed) break;
+    }
+    run_log_result(run, decision_log_flush(run->log)); // many records, one write
+    if (run->log_failed) {
+        // What cannot be logged must not happen: no gate, no network.
+        run->restarts = RUN_RESTARTS_MAX;
+        run->restart_window_us = clock_us();
+        return false;
     }
     return rc == -EAGAIN;
 }
@@ -382,6 +386,7 @@ static void run_say_loopback(struct run *run) {
                                       .reason = (uint8_t)decision.reason, .port = ports[i], .rule = decision.rule,
                                       .address = loopback, .name = "localhost"};
         decision_log_record(run->log, &record, run->policy);
+        decision_log_flush(run->log);
         if (!run->options->quiet) {
             fprintf(stderr, "penstock: port %u of the sandbox's loopback leads to the host's loopback\n", ports[i]);
         }
