@@ -441,7 +441,8 @@ static void run_finish(struct run *run) {
             poll(&more, 1, 100);
         }
     }
-    for (int kind = ROLE_COUNT - 1; kind >= 0; kind--) role_stop(&run->roles[kind], RUN_STOP_MS);
+    // Nothing of the sandbox runs any more: keeper and resolver have nothing to leave in order.
+    for (int kind = ROLE_COUNT - 1; kind >= 0; kind--) role_stop(&run->roles[kind], kind == ROLE_GATE ? RUN_STOP_MS : 0);
     int fds[] = {run->user_namespace, run->net_namespace, run->signals, run->host_watch, run->child};
     for (size_t i = 0; i < ARRAY_LENGTH(fds); i++) {
         if (fds[i] >= 0) close(fds[i]);
