@@ -15,7 +15,7 @@ static const struct {
     const char *path, *small, *large;
 } buffers_files[SKELETON_BUFFERS] = {
     {"/proc/sys/net/ipv4/tcp_rmem", "4096 65536 131072", "4096 131072 4194304"},
-    {"/proc/sys/net/ipv4/tcp_wmem", "4096 65536 98304", "4096 65536 2097152"},
+    {"/proc/sys/net/ipv4/tcp_wmem", "4096 65536 98304", "4096 65536 1048576"},
 };
 
 int skeleton_buffers_set(const int fds[SKELETON_BUFFERS], bool large) {
