@@ -90,7 +90,7 @@ def haproxy(path):
 @contextlib.contextmanager
 def pasta(path):
     with Arena(path) as arena:
-        prefix = AS_USER + environment("user", path) + ["pasta", "--config-net", "--ipv4-only", "--quiet", "--"]
+        prefix = AS_USER + environment("user", path) + ["pasta", "--config-net", "--ipv4-only", "--no-map-gw", "--quiet", "--"]
         shell = Shell(arena, "host", prefix, ["-a", SERVER], f"{path}/user/project")
         ready(shell)
         yield shell, Group(shell.process.pid, ("sh",))
