@@ -49,6 +49,8 @@ struct http_relay;
 
 // What a flow needs only until it relays.
 struct opening {
+    struct addr source;       // of the SYN, with its port
+    uint16_t source_port;
     uint8_t syn[GATE_SYN_MAX];
     size_t syn_len;
     struct connector *connector;
@@ -71,8 +73,8 @@ struct flow {
     uint64_t generation;      // of the policy that judged it last
     uint32_t rule;
     int fd, upstream;         // -1 while closed or owned by relay or http
-    struct addr source, destination, peer; // peer: what was dialled
-    uint16_t source_port, port;
+    struct addr destination, peer; // peer: what was dialled
+    uint16_t port;
     uint8_t state, app, reason;
     uint8_t protocol;         // what it is judged as: TCP, or UDP where an entry opens a DNS server over UDP
     uint8_t transport;        // what it is: TCP; other in what exchanges give to the journal

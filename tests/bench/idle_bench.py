@@ -31,7 +31,7 @@ def idle(path, options, ratios):
     for _ in range(min(options.rounds, 3)):
         ours, haproxy = hold(path, roomy, COMPARED), hold(path, paths.haproxy, COMPARED)
         ratios.add("idle_memory_vs_haproxy", ours[0], haproxy[0])
-        ratios.add("idle_kib_per_1000", ours[0] * 1000)
     many = hold(path, roomy, MANY)
+    ratios.add("idle_kib_per_1000", many[0] * 1000)
     ratios.add("idle_descriptors_each", many[1])
     ratios.add("idle_connections_held", many[2])
