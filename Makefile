@@ -2,7 +2,7 @@
 # make demo    install what is missing, build, run the main job on the test internet, show what was allowed and denied
 # make check   the same, then all tests
 # make build   the program at build/penstock
-# make bench   benchmarks, each line with its ratio and target
+# make bench   benchmarks, each line with its ratio and target; as root, BENCH_OPTIONS as of tools/bench
 # make fuzz    every fuzz target with libFuzzer, FUZZ_SECONDS each
 # make asan    all tests under AddressSanitizer and UndefinedBehaviorSanitizer
 FUZZ_SECONDS ?= 60
@@ -32,7 +32,8 @@ asan:
 	PENSTOCK_TEST_KINDS=user tools/check build-asan
 
 bench: build
-	tools/bench build
+	tools/install bench
+	tools/bench build $(BENCH_OPTIONS)
 
 fuzz:
 	tools/install test

@@ -2,17 +2,19 @@
 #include "daemon/decision_log.h"
 
 #include <errno.h>
-#include <jansson.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "daemon/learn.h"
 
 #define DECISION_LOG_SHOWN 20
+#define DECISION_LOG_BATCH 65536 // bytes of lines that are written at once
 #define DECISION_LOG_DENIALS 256 // different destinations kept for the summary; a sandbox can make up any number
 
 struct denial {
@@ -32,6 +34,7 @@ struct decision_log {
     struct denial *denials;
     size_t denial_count;
     uint64_t more; // denials of destinations that found no place
+    struct buf lines; // not written yet
 };
 
 struct decision_log *decision_log_new(int fd, const char *sandbox) {
@@ -44,64 +47,78 @@ struct decision_log *decision_log_new(int fd, const char *sandbox) {
 
 void decision_log_free(struct decision_log *log) {
     if (!log) return;
+    decision_log_flush(log);
+    buf_done(&log->lines);
     free(log->denials);
     free(log);
 }
 
 void decision_log_learn(struct decision_log *log, const struct learn *learn) { log->learn = learn; }
 
-
-static void decision_log_write(struct decision_log *log, const char *text, size_t len) {
-    while (len > 0 && !log->failure) {
-        ssize_t written = write(log->fd, text, len);
-        if (written < 0 && errno == EINTR) continue;
-        if (written < 0) {
-            log->failure = -errno;
-            return;
-        }
-        text += written;
-        len -= (size_t)written;
+// Fields of a line, written as they come: main does this twice for each connection, so not by way of a tree of values.
+static void decision_log_string(struct buf *line, const char *key, const char *text) {
+    buf_printf(line, ",\"%s\":", key);
+    if (!text) {
+        buf_append(line, "null", 4);
+        return;
     }
+    buf_append(line, "\"", 1);
+    for (; *text; text++) {
+        size_t plain = 0;
+        while (text[plain] >= ' ' && text[plain] < 0x7f && text[plain] != '"' && text[plain] != '\\') plain++;
+        buf_append(line, text, plain);
+        text += plain;
+        if (*text == '\0') break;
+        buf_printf(line, "\\u%04x", (unsigned)(unsigned char)*text);
+    }
+    buf_append(line, "\"", 1);
 }
 
-static void decision_log_would_deny(const struct decision_log *log, const struct ipc_decision *record, json_t *json) {
+static void decision_log_would_deny(const struct decision_log *log, const struct ipc_decision *record, struct buf *line) {
     struct policy_decision decision;
     char hint[POLICY_HINT_SIZE];
-    if (!json || !log->learn || !learn_would_deny(log->learn, record, &decision, hint)) return;
-    json_object_set_new(json, "would_deny", json_string(policy_reason_name(decision.reason)));
-    if (hint[0]) json_object_set_new(json, "hint", json_string(hint));
+    if (!log->learn || !learn_would_deny(log->learn, record, &decision, hint)) return;
+    decision_log_string(line, "would_deny", policy_reason_name(decision.reason));
+    if (hint[0]) decision_log_string(line, "hint", hint);
 }
 
 static void decision_log_line(struct decision_log *log, const struct ipc_decision *record, const struct policy *policy) {
     char time[CLOCK_TEXT_SIZE], address[ADDR_TEXT_SIZE] = "";
+    struct buf *line = &log->lines;
     bool flow = record->event == IPC_EVENT_FLOW;
     const char *rule = NULL;
     if (policy && record->rule != POLICY_RULE_NONE) rule = policy_rule_info(policy, record->rule).text;
     if (record->address.family != ADDR_NONE) addr_format(&record->address, address);
-    json_t *json = json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s?, s:i, s:s, s:s, s:s?, s:o, s:o, s:o}",
-                             "time", clock_text(time), "sandbox", log->sandbox,
-                             "event", flow ? "flow" : "decision",
-                             "protocol", policy_protocol_name(record->protocol),
-                             "name", record->name[0] ? record->name : NULL,
-                             "address", address[0] ? address : NULL, "port", (int)record->port,
-                             "verdict", policy_verdict_name(record->verdict),
-                             "reason", policy_reason_name(record->reason), "rule", rule,
-                             "bytes_out", flow ? json_integer((json_int_t)record->bytes_out) : json_null(),
-                             "bytes_in", flow ? json_integer((json_int_t)record->bytes_in) : json_null(),
-                             "duration_ms", flow ? json_real((double)record->duration_us / 1000) : json_null());
-    // What would allow it is the reader's next question.
-    if (json && record->hint[0]) json_object_set_new(json, "hint", json_string(record->hint));
-    decision_log_would_deny(log, record, json);
-    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-    json_decref(json);
-    if (!text) {
-        log->failure = -ENOMEM;
-        return;
+    buf_printf(line, "{\"time\":\"%s\"", clock_text(time));
+    decision_log_string(line, "sandbox", log->sandbox);
+    decision_log_string(line, "event", flow ? "flow" : "decision");
+    decision_log_string(line, "protocol", policy_protocol_name(record->protocol));
+    decision_log_string(line, "name", record->name[0] ? record->name : NULL);
+    decision_log_string(line, "address", address[0] ? address : NULL);
+    buf_printf(line, ",\"port\":%u", record->port);
+    decision_log_string(line, "verdict", policy_verdict_name(record->verdict));
+    decision_log_string(line, "reason", policy_reason_name(record->reason));
+    decision_log_string(line, "rule", rule);
+    if (flow) {
+        buf_printf(line, ",\"bytes_out\":%" PRIu64 ",\"bytes_in\":%" PRIu64 ",\"duration_ms\":%.3f", record->bytes_out,
+                   record->bytes_in, (double)record->duration_us / 1000);
+    } else {
+        buf_printf(line, ",\"bytes_out\":null,\"bytes_in\":null,\"duration_ms\":null");
     }
-    size_t len = strlen(text);
-    text[len] = '\n'; // the place of the NUL: one write for the whole line
-    decision_log_write(log, text, len + 1);
-    free(text);
+    // What would allow it is the reader's next question.
+    if (record->hint[0]) decision_log_string(line, "hint", record->hint);
+    decision_log_would_deny(log, record, line);
+    buf_append(line, "}\n", 2);
+    if (line->failed) log->failure = -ENOMEM;
+}
+
+int decision_log_flush(struct decision_log *log) {
+    while (log->lines.len > 0 && !log->failure) {
+        ssize_t written = write(log->fd, log->lines.data, log->lines.len);
+        if (written >= 0) buf_consume(&log->lines, (size_t)written);
+        else if (errno != EINTR) log->failure = -errno;
+    }
+    return log->failure;
 }
 
 // Some clients (apt, Chromium) ask for services of a host, "_https._tcp.NAME", before they ask for the host itself, and take
@@ -142,6 +159,7 @@ static void decision_log_denied(struct decision_log *log, const struct ipc_decis
 
 int decision_log_record(struct decision_log *log, const struct ipc_decision *record, const struct policy *policy) {
     if (log->fd >= 0 && !log->failure) decision_log_line(log, record, policy);
+    if (log->lines.len >= DECISION_LOG_BATCH) decision_log_flush(log);
     if (record->event == IPC_EVENT_DECISION && record->verdict == POLICY_DENY && !decision_log_is_service(record, policy))
         decision_log_denied(log, record);
     return log->failure;

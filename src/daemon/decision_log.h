@@ -14,8 +14,10 @@ struct learn;
 struct decision_log *decision_log_new(int fd, const char *sandbox);
 void decision_log_free(struct decision_log *log);
 // policy: the one of the record's generation, for the rule's text; NULL if it is not known any more. 0, or the -errno of the
-// first line that could not be written: nothing is written after that, and nothing may go on that would have to be.
+// first line that could not be written: nothing is written after that, and nothing may go on that would have to be. Lines
+// wait for the flush, so that what has come at once is written at once.
 int decision_log_record(struct decision_log *log, const struct ipc_decision *record, const struct policy *policy);
+int decision_log_flush(struct decision_log *log);
 // From here on each line of what was allowed also says what a run without --learn would have made of it.
 void decision_log_learn(struct decision_log *log, const struct learn *learn);
 // Each denied destination once, with its count and the option that would allow it, to standard error. True if there was

@@ -19,18 +19,25 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/library.h"
 #include "base/mem.h"
 #include "base/number.h"
 #include "daemon/probe.h"
 
 static bool inside(const struct probe *probe) { return probe_target(probe, "intruded")[0] != '\0'; }
 
+#define NFT_CALLS(X) X(nft_ctx_new) X(nft_ctx_free) X(nft_ctx_buffer_error) X(nft_run_cmd_from_buffer)
+#define NFT_ROW(name) LIBRARY_ROW(struct nft, name)
+
 static int flush_rules(void) {
-    struct nft_ctx *nft = nft_ctx_new(NFT_CTX_DEFAULT);
-    if (!nft) return -ENOMEM;
-    nft_ctx_buffer_error(nft);
-    int rc = nft_run_cmd_from_buffer(nft, "flush ruleset") == 0 ? 0 : -EPERM;
-    nft_ctx_free(nft);
+    struct nft { NFT_CALLS(LIBRARY_MEMBER) } nft;
+    static const struct library_call calls[] = {NFT_CALLS(NFT_ROW)};
+    if (library_load("libnftables.so.1", calls, ARRAY_LENGTH(calls), &nft, NULL) < 0) return -ENOPKG;
+    struct nft_ctx *context = nft.nft_ctx_new(NFT_CTX_DEFAULT);
+    if (!context) return -ENOMEM;
+    nft.nft_ctx_buffer_error(context);
+    int rc = nft.nft_run_cmd_from_buffer(context, "flush ruleset") == 0 ? 0 : -EPERM;
+    nft.nft_ctx_free(context);
     return rc;
 }
 

@@ -64,8 +64,8 @@ bool daemon_role(int argc, char **argv, int *ret_status) {
     return false;
 }
 
-// In the child: only async-signal-safe calls.
-static void role_exec(int channel, char *const argv[]) {
+// In the child, in our memory: only async-signal-safe calls, and nothing written.
+static __attribute__((noinline)) void role_exec(int channel, char *const argv[]) {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -88,7 +88,7 @@ int role_start(struct role *role, enum role_kind kind, uid_t uid, gid_t gid, str
     char *argv[] = {"penstock", (char *)role_table[kind].word, uid_text, gid_text, NULL};
     int rc = channel_pair(pair);
     if (rc < 0) return error_set(err, rc, "channel to the %s: %s", role_name(kind), strerror(-rc));
-    pid_t pid = fork();
+    pid_t pid = vfork(); // the child only executes: no copy of our memory
     if (pid == 0) role_exec(pair[1], argv);
     int saved = errno;
     close(pair[1]);

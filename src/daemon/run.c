@@ -211,17 +211,19 @@ static void run_restart(struct run *run, enum role_kind dead) {
     if (dead == ROLE_KEEPER) keeper_refuse(run->user_namespace, run->net_namespace);
 }
 
+static void run_log_result(struct run *run, int rc) {
+    if (rc == 0 || run->log_failed) return;
+    fprintf(stderr, "penstock: decision log: %s; the sandbox has no network from here\n", strerror(-rc));
+    run->log_failed = true; // run_drain_gate ends the gate
+}
+
 static void run_decision(struct run *run, const struct ipc_decision *record) {
     const struct policy *policies[] = {run->policy, run->previous};
     const struct policy *policy = NULL;
     for (size_t i = 0; i < ARRAY_LENGTH(policies); i++) {
         if (policies[i] && policy_facts(policies[i]).generation == record->generation) policy = policies[i];
     }
-    int rc = decision_log_record(run->log, record, policy);
-    if (rc < 0 && !run->log_failed) {
-        fprintf(stderr, "penstock: decision log: %s; the sandbox has no network from here\n", strerror(-rc));
-        run->log_failed = true; // run_drain_gate ends the gate
-    }
+    run_log_result(run, decision_log_record(run->log, record, policy));
     if (run->options->learn) learn_record(run->options->learn, record);
 }
 
@@ -233,12 +235,14 @@ static bool run_drain_gate(struct run *run) {
         if (message.type == IPC_DECISION) run_decision(run, message.body);
         if (message.type == IPC_ERROR) fprintf(stderr, "penstock: %s\n", ((const struct ipc_error *)message.body)->text);
         channel_message_close(&message);
-        if (run->log_failed) {
-            // What cannot be logged must not happen: no gate, no network.
-            run->restarts = RUN_RESTARTS_MAX;
-            run->restart_window_us = clock_us();
-            return false;
-        }
+        if (run->log_failed) break;
+    }
+    run_log_result(run, decision_log_flush(run->log)); // many records, one write
+    if (run->log_failed) {
+        // What cannot be logged must not happen: no gate, no network.
+        run->restarts = RUN_RESTARTS_MAX;
+        run->restart_window_us = clock_us();
+        return false;
     }
     return rc == -EAGAIN;
 }
@@ -408,6 +412,7 @@ static void run_say_loopback(struct run *run) {
                                       .address = address};
         if (request.dialled) snprintf(record.name, sizeof(record.name), "%s", request.dialled);
         decision_log_record(run->log, &record, run->policy);
+        decision_log_flush(run->log);
         if (!run->options->quiet) {
             fprintf(stderr, "penstock: port %u of the sandbox's loopback leads to the host's loopback\n", ports[i]);
         }
@@ -462,7 +467,8 @@ static void run_finish(struct run *run) {
             poll(&more, 1, 100);
         }
     }
-    for (int kind = ROLE_COUNT - 1; kind >= 0; kind--) role_stop(&run->roles[kind], RUN_STOP_MS);
+    // Nothing of the sandbox runs any more: keeper and resolver have nothing to leave in order.
+    for (int kind = ROLE_COUNT - 1; kind >= 0; kind--) role_stop(&run->roles[kind], kind == ROLE_GATE ? RUN_STOP_MS : 0);
     int fds[] = {run->user_namespace, run->net_namespace, run->signals, run->host_watch, run->child};
     for (size_t i = 0; i < ARRAY_LENGTH(fds); i++) {
         if (fds[i] >= 0) close(fds[i]);

@@ -14,6 +14,7 @@
 #include "base/list.h"
 #include "base/mem.h"
 #include "dns/dns_client.h"
+#include "dns/dns_recent.h"
 #include "net/net.h"
 
 #define CLIENT_LOOKUPS_MAX 512 // as many as the resolver takes from one gate
@@ -23,8 +24,9 @@
 struct dns_lookup {
     struct list unsent; // alone once the query is on its way
     struct dns_client *client;
-    struct event *timer; // deadline; or at once, if failed
+    struct event *timer; // deadline; or at once, if failed or recent
     int failed;          // what the timer reports
+    bool recent;         // an answer was there when it was asked
     dns_lookup_done *done;
     void *data;
     struct ipc_query query;
@@ -39,6 +41,7 @@ struct dns_client {
     uint32_t uses[CLIENT_LOOKUPS_MAX];
     uint32_t next; // slot to try first
     uint32_t count;
+    struct dns_recent recent;
     uint8_t buffer[CHANNEL_BUFFER_SIZE];
 };
 
@@ -63,10 +66,22 @@ static void lookup_end(struct dns_lookup *lookup, int status, const uint8_t *ans
     done(status, answer, len, data);
 }
 
+static void lookup_send(struct dns_lookup *lookup);
+
+// Taken at once if it is still there; a question may have taken its slot meanwhile.
+static void lookup_recent(struct dns_lookup *lookup) {
+    const struct dns_recent_answer *answer =
+        dns_recent_find(&lookup->client->recent, lookup->query.name, lookup->query.type);
+    lookup->recent = false;
+    if (answer) lookup_end(lookup, 0, answer->bytes, answer->len);
+    else lookup_send(lookup);
+}
+
 static void lookup_expired(evutil_socket_t fd, short what, void *data) {
     (void)fd, (void)what;
     struct dns_lookup *lookup = data;
-    lookup_end(lookup, lookup->failed ? lookup->failed : -ETIMEDOUT, NULL, 0);
+    if (lookup->recent) lookup_recent(lookup);
+    else lookup_end(lookup, lookup->failed ? lookup->failed : -ETIMEDOUT, NULL, 0);
 }
 
 // Lets the timer report a failure at once: from the loop, never from inside a caller.
@@ -103,6 +118,17 @@ static void client_flush(struct dns_client *client) {
     }
 }
 
+static void lookup_send(struct dns_lookup *lookup) {
+    struct dns_client *client = lookup->client;
+    struct timeval deadline = {.tv_sec = CLIENT_DEADLINE_S};
+    if (client->channel < 0 || evtimer_add(lookup->timer, &deadline) < 0) {
+        lookup_fail(lookup, client->channel < 0 ? -EPIPE : -ENOMEM);
+        return;
+    }
+    list_append(&client->unsent, &lookup->unsent);
+    client_flush(client);
+}
+
 static void client_writable(evutil_socket_t fd, short what, void *data) {
     (void)fd, (void)what;
     client_flush(data);
@@ -114,7 +140,10 @@ static void client_answer(struct dns_client *client, const struct channel_messag
     if (!lookup || lookup->query.id != answer->id || lookup->failed) return;
     int status = answer->status;
     if (status == 0 && answer->length == 0) status = -EIO;
-    lookup_end(lookup, status < 0 ? status : 0, status < 0 ? NULL : (const uint8_t *)(answer + 1),
+    const uint8_t *bytes = (const uint8_t *)(answer + 1);
+    if (status >= 0 && !lookup->query.has_server)
+        dns_recent_keep(&client->recent, lookup->query.name, lookup->query.type, bytes, answer->length);
+    lookup_end(lookup, status < 0 ? status : 0, status < 0 ? NULL : bytes,
                status < 0 ? 0 : answer->length);
 }
 
@@ -165,6 +194,7 @@ void dns_client_free(struct dns_client *client) {
     client_lost(client);
     for (size_t i = 0; i < CLIENT_LOOKUPS_MAX; i++)
         if (client->lookups[i]) lookup_free(client->lookups[i]);
+    dns_recent_done(&client->recent);
     free(client);
 }
 
@@ -196,18 +226,14 @@ struct dns_lookup *dns_client_lookup(struct dns_client *client, const char *name
         lookup->query.server = (struct ipc_resolver_server){.address = *server, .port = port};
     }
     lookup->timer = evtimer_new(client->base, lookup_expired, lookup);
-    struct timeval deadline = {.tv_sec = CLIENT_DEADLINE_S};
-    if (!lookup->timer || evtimer_add(lookup->timer, &deadline) < 0 || client_enter(client, lookup) < 0) {
+    if (!lookup->timer || client_enter(client, lookup) < 0) {
         if (lookup->timer) event_free(lookup->timer);
         free(lookup);
         return NULL;
     }
-    if (client->channel < 0) {
-        lookup_fail(lookup, -EPIPE);
-        return lookup;
-    }
-    list_append(&client->unsent, &lookup->unsent);
-    client_flush(client);
+    lookup->recent = !server && dns_recent_find(&client->recent, name, type);
+    if (lookup->recent) event_active(lookup->timer, EV_TIMEOUT, 0);
+    else lookup_send(lookup);
     return lookup;
 }
 

@@ -13,6 +13,15 @@
 #define FRONT_STREAMS_MAX 32  // TCP connections to port 53 of one sandbox
 #define FRONT_FORWARDS_MAX 64 // queries on their way to servers that a CIDR entry allows
 
+#define FRONT_ROUTES 64       // addresses whose route is known
+#define FRONT_ROUTE_US 1000000 // for so long
+
+struct front_route {
+    struct addr address;
+    bool found;
+    uint64_t until_us;
+};
+
 struct dns_front {
     struct event_base *base;
     struct dns_client *client;
@@ -21,6 +30,7 @@ struct dns_front {
     struct list queries, forwards, streams;
     bool paused;
     unsigned query_count, forward_count, stream_count;
+    struct front_route routes[FRONT_ROUTES]; // by the last byte of the address
     uint8_t answer[DNS_MESSAGE_MAX]; // the one being built; replies copy what they keep
     uint8_t rdata[DNS_MESSAGE_MAX];
 };

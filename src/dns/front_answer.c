@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "dns/dns_addresses.h"
 #include "dns/dns_reverse.h"
 #include "net/net.h"
@@ -162,9 +163,19 @@ void front_answer_local(const struct front_query *query, const struct policy *po
 
 // ---- addresses ----
 
-static bool any_route(const struct dns_addresses *addresses) {
+// Asking the kernel takes three calls, so its word is good for a second.
+static bool has_route(struct dns_front *front, const struct addr *address) {
+    uint8_t last = address->bytes[address->family == ADDR_IPV4 ? 3 : 15];
+    struct front_route *route = &front->routes[last % FRONT_ROUTES];
+    uint64_t now = clock_us();
+    if (now < route->until_us && addr_equal(&route->address, address)) return route->found;
+    *route = (struct front_route){*address, host_has_route(address), now + FRONT_ROUTE_US};
+    return route->found;
+}
+
+static bool any_route(struct dns_front *front, const struct dns_addresses *addresses) {
     for (size_t i = 0; i < addresses->count; i++)
-        if (host_has_route(&addresses->list[i])) return true;
+        if (has_route(front, &addresses->list[i])) return true;
     return false;
 }
 
@@ -174,7 +185,7 @@ static enum addr_family type_family(uint16_t type) { return type == DNS_A ? ADDR
 // somebody connects.
 static void answer_synthetic(const struct front_query *query, const struct dns_addresses *found) {
     struct building building;
-    if (found->count == 0 || !any_route(found)) {
+    if (found->count == 0 || !any_route(query->front, found)) {
         front_answer_code(query, (enum dns_rcode)found->rcode, &query->plan.decision);
         return;
     }
@@ -216,7 +227,7 @@ static void answer_real(const struct front_query *query, const struct policy *po
     if (decision.verdict == POLICY_DENY)
         answer_denied(query, policy, DNS_NOERROR, &decision);
     else
-        answer_addresses(query, found, chosen, any_route(found) ? count : 0, &decision);
+        answer_addresses(query, found, chosen, any_route(query->front, found) ? count : 0, &decision);
 }
 
 // Each address by itself: a name outside the ranges is no attack here, it is only not shown.
@@ -236,7 +247,7 @@ static void answer_ranges(const struct front_query *query, const struct policy *
     if (found->count > 0 && count == 0)
         answer_denied(query, policy, DNS_NOERROR, &decision);
     else
-        answer_addresses(query, found, chosen, any_route(found) ? count : 0, &query->plan.decision);
+        answer_addresses(query, found, chosen, any_route(query->front, found) ? count : 0, &query->plan.decision);
 }
 
 static void answer_found(const struct front_query *query, const struct policy *policy, const uint8_t *message,

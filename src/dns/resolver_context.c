@@ -17,6 +17,7 @@
 #include <unbound-event.h>
 
 #include "base/addr.h"
+#include "base/library.h"
 #include "base/mem.h"
 #include "wire/dns_message.h"
 
@@ -36,6 +37,13 @@ struct context_query {
 struct context_option {
     const char *name, *value;
 };
+
+#define UB_CALLS(X) \
+    X(ub_ctx_create_event) X(ub_ctx_delete) X(ub_ctx_set_fwd) X(ub_ctx_set_option) X(ub_ctx_zone_remove) X(ub_resolve_event) \
+    X(ub_strerror)
+#define UB_ROW(name) LIBRARY_ROW(struct ub, name)
+static struct ub { UB_CALLS(LIBRARY_MEMBER) } ub;
+static const struct library_call ub_calls[] = {UB_CALLS(UB_ROW)};
 
 // A name that every new context answers by itself, so that one question makes libunbound open and read what it needs.
 #define WARM_UP_NAME "warm-up.penstock.invalid."
@@ -92,10 +100,10 @@ static const char *const built_in_zones[] = {
 
 static int context_options(struct ub_ctx *unbound, const struct context_option *list, size_t count, struct error *err) {
     for (size_t i = 0; i < count; i++) {
-        int r = ub_ctx_set_option(unbound, list[i].name, list[i].value);
+        int r = ub.ub_ctx_set_option(unbound, list[i].name, list[i].value);
         if (r != 0)
             return error_set(err, -EINVAL, "libunbound refuses the option \"%s %s\": %s; use libunbound 1.17 or later",
-                             list[i].name, list[i].value, ub_strerror(r));
+                             list[i].name, list[i].value, ub.ub_strerror(r));
     }
     return 0;
 }
@@ -103,9 +111,9 @@ static int context_options(struct ub_ctx *unbound, const struct context_option *
 static int context_server(struct ub_ctx *unbound, const struct ipc_resolver_server *server, struct error *err) {
     char address[ADDR_TEXT_SIZE], text[ADDR_TEXT_SIZE + 8];
     snprintf(text, sizeof(text), "%s@%u", addr_format(&server->address, address), server->port);
-    int r = ub_ctx_set_fwd(unbound, text);
+    int r = ub.ub_ctx_set_fwd(unbound, text);
     if (r == 0) return 0;
-    return error_set(err, -EINVAL, "libunbound refuses the DNS server \"%s\": %s", text, ub_strerror(r));
+    return error_set(err, -EINVAL, "libunbound refuses the DNS server \"%s\": %s", text, ub.ub_strerror(r));
 }
 
 static void warmed_up(void *data, int rcode, void *packet, int len, int secure, char *why, int limited) {
@@ -116,14 +124,14 @@ static void warmed_up(void *data, int rcode, void *packet, int len, int secure, 
 static int context_warm_up(struct ub_ctx *unbound, struct error *err) {
     static bool answered; // lives on in case the answer comes later
     answered = false;
-    int r = ub_resolve_event(unbound, WARM_UP_NAME, DNS_A, 1, &answered, warmed_up, NULL);
+    int r = ub.ub_resolve_event(unbound, WARM_UP_NAME, DNS_A, 1, &answered, warmed_up, NULL);
     if (r != 0 || !answered)
         return error_set(err, -EINVAL, "libunbound does not start: %s",
-                         r ? ub_strerror(r) : "no answer from a local zone");
+                         r ? ub.ub_strerror(r) : "no answer from a local zone");
     for (size_t i = 0; i < ARRAY_LENGTH(built_in_zones); i++) {
-        r = ub_ctx_zone_remove(unbound, built_in_zones[i]);
+        r = ub.ub_ctx_zone_remove(unbound, built_in_zones[i]);
         if (r != 0)
-            return error_set(err, -EINVAL, "libunbound keeps its zone \"%s\": %s", built_in_zones[i], ub_strerror(r));
+            return error_set(err, -EINVAL, "libunbound keeps its zone \"%s\": %s", built_in_zones[i], ub.ub_strerror(r));
     }
     return 0;
 }
@@ -140,7 +148,7 @@ static int context_setup(struct ub_ctx *unbound, const struct ipc_resolver_serve
 
 static void context_free(struct resolver_context *context) {
     if (!context) return;
-    if (context->unbound) ub_ctx_delete(context->unbound);
+    if (context->unbound) ub.ub_ctx_delete(context->unbound);
     list_remove(&context->link);
     free(context);
 }
@@ -151,7 +159,7 @@ static int context_new(struct event_base *base, const struct ipc_resolver_server
     if (!context) return error_set(err, -ENOMEM, "out of memory for a resolver");
     list_init(&context->link);
     context->server = servers[0];
-    context->unbound = ub_ctx_create_event(base);
+    context->unbound = ub.ub_ctx_create_event(base);
     int r = context->unbound ? context_setup(context->unbound, servers, count, foreign, err)
                              : error_set(err, -ENOMEM, "libunbound cannot make a context: out of memory");
     if (r < 0) {
@@ -166,7 +174,8 @@ int resolver_contexts_init(struct resolver_contexts *contexts, struct event_base
                            const struct ipc_resolver_start *start, struct error *err) {
     *contexts = (struct resolver_contexts){.base = base};
     list_init(&contexts->foreign);
-    if (start->count == 0) return 0;
+    int r = library_load("libunbound.so.8", ub_calls, ARRAY_LENGTH(ub_calls), &ub, err);
+    if (r < 0 || start->count == 0) return r;
     return context_new(base, start->servers, start->count, false, &contexts->configured, err);
 }
 
@@ -238,7 +247,7 @@ int resolver_contexts_ask(struct resolver_contexts *contexts, const struct ipc_q
     *asked = (struct context_query){.context = context, .done = done, .data = data};
     context->in_flight++;
     const char *name = query->name[0] ? query->name : ".";
-    r = ub_resolve_event(context->unbound, name, query->type, 1, asked, context_answered, NULL);
+    r = ub.ub_resolve_event(context->unbound, name, query->type, 1, asked, context_answered, NULL);
     if (r == 0) return 0;
     context->in_flight--;
     free(asked);

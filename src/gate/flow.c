@@ -40,15 +40,16 @@ struct flow *flow_new(struct gate *gate, const struct ip_packet *syn) {
     flow->opening = opening;
     flow->fd = flow->upstream = -1;
     flow->rule = POLICY_RULE_NONE;
-    flow->source = syn->source;
+    opening->source = syn->source;
+    opening->source_port = syn->source_port;
     flow->destination = flow->peer = syn->destination;
-    flow->source_port = syn->source_port;
     flow->port = syn->destination_port;
     flow->started_us = clock_us();
     flow->generation = gate->facts.generation;
     list_append(&gate->flows, &flow->link);
-    list_append(flow_bucket(gate, &flow->source, flow->source_port, &flow->destination, flow->port), &flow->bucket);
+    list_append(flow_bucket(gate, &syn->source, syn->source_port, &flow->destination, flow->port), &flow->bucket);
     gate->flow_count++;
+    gate_buffers(gate);
     return flow;
 }
 
@@ -56,7 +57,8 @@ struct flow *flow_find_pending(struct gate *gate, const struct addr *source, uin
                                const struct addr *destination, uint16_t port) {
     LIST_FOREACH(flow_bucket(gate, source, source_port, destination, port), node) {
         struct flow *flow = LIST_ENTRY(node, struct flow, bucket);
-        if (flow->source_port == source_port && flow->port == port && addr_equal(&flow->source, source) &&
+        const struct opening *opening = flow->opening; // there is one as long as it is pending
+        if (opening->source_port == source_port && flow->port == port && addr_equal(&opening->source, source) &&
             addr_equal(&flow->destination, destination)) {
             return flow;
         }
@@ -122,6 +124,7 @@ void flow_end(struct flow *flow, bool reset) {
     list_remove(&flow->link);
     list_remove(&flow->bucket);
     gate->flow_count--;
+    gate_buffers(gate);
     free(flow->name);
     free(flow->door);
     free(flow);

@@ -23,6 +23,8 @@
 #define GATE_START_MS 10000
 #define GATE_FLUSH_MS 10000 // main reads at once unless it is stopped; if it ends, the wait ends too
 #define GATE_REST_US 100000
+#define GATE_LARGE_MAX 16 // connections that may have large buffers at a time
+#define GATE_LARGE_AGAIN 8
 
 static _Alignas(max_align_t) uint8_t gate_buffer[CHANNEL_BUFFER_SIZE];
 
@@ -35,6 +37,15 @@ static void gate_watch(struct event *event, bool watched) {
 static void gate_watch_listeners(struct gate *gate, bool watched) {
     for (int i = IPC_SOCKET_TCP4; i <= IPC_SOCKET_TCP6; i++) gate_watch(gate->socket_events[i], watched);
     for (size_t i = 0; i < gate->listener_count; i++) gate_watch(gate->listeners[i].event, watched);
+}
+
+// Large buffers are for few connections: what these hold is the memory that a sandbox can take.
+void gate_buffers(struct gate *gate) {
+    bool small = gate->flow_count > (gate->small_buffers ? GATE_LARGE_AGAIN : GATE_LARGE_MAX);
+    struct ipc_buffers message = {.large = !small};
+    if (small == gate->small_buffers) return;
+    // If it is not taken now, the next change tries again.
+    if (channel_send(gate->keeper, IPC_BUFFERS, &message, sizeof(message), NULL, 0) == 0) gate->small_buffers = small;
 }
 
 void gate_pause(struct gate *gate, bool paused) {
@@ -184,7 +195,7 @@ static int gate_receive_plain(struct gate *gate, struct channel_message *first) 
         int rc = gate_expect(gate->keeper, IPC_GATE_LISTENERS, &message);
         if (rc < 0) return rc;
         for (size_t i = 0; i < message.fd_count && gate->listener_count < plain.listeners; i++)
-            gate->listeners[gate->listener_count++].fd = TAKE_FD(message.fds[i]);
+            relay_prepare(gate->listeners[gate->listener_count++].fd = TAKE_FD(message.fds[i]));
         channel_message_close(&message);
     }
     return 0;
@@ -196,6 +207,8 @@ static int gate_receive_sockets(struct gate *gate) {
     if (rc <= 0) return rc < 0 ? rc : -EPIPE;
     if (message.type == IPC_GATE_SOCKETS) {
         for (int i = 0; i < IPC_SOCKET_COUNT; i++) gate->sockets[i] = TAKE_FD(message.fds[i]);
+        relay_prepare(gate->sockets[IPC_SOCKET_TCP4]); // what is accepted inherits it
+        relay_prepare(gate->sockets[IPC_SOCKET_TCP6]);
     } else {
         rc = message.type == IPC_GATE_PLAIN ? gate_receive_plain(gate, &message) : -EBADMSG;
         channel_message_close(&message);

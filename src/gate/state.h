@@ -56,6 +56,8 @@ struct gate_listener {
 
 // What a flow needs only until it relays.
 struct opening {
+    struct addr source;       // of the SYN, with its port
+    uint16_t source_port;
     uint8_t syn[GATE_SYN_MAX];
     size_t syn_len;
     struct connector *connector;
@@ -80,8 +82,8 @@ struct flow {
     uint64_t generation;      // of the policy that judged it last
     uint32_t rule;
     int fd, upstream;         // -1 while closed or owned by relay or http
-    struct addr source, destination, peer; // peer: what was dialled
-    uint16_t source_port, port;
+    struct addr destination, peer; // peer: what was dialled
+    uint16_t port;
     uint8_t state, app, reason;
     uint8_t protocol;         // what it is judged as: TCP, or UDP where an entry opens a DNS server over UDP
     uint8_t transport;        // what it is: TCP; other in what exchanges give to the journal
@@ -115,6 +117,7 @@ struct gate {
     struct relay_engine *relays;
     struct list flows;
     uint32_t flow_count;         // with exchanges
+    bool small_buffers;          // what the keeper was told last
     struct exchange_table *exchanges;
     struct event *exchange_sweep;
     struct event *rest;          // timer of gate_rest
@@ -128,6 +131,7 @@ struct gate {
 
 // gate.c
 void gate_pause(struct gate *gate, bool paused); // stops or resumes taking new work while the log is behind
+void gate_buffers(struct gate *gate); // after the number of connections changed: how large their buffers may grow
 void gate_rest(struct gate *gate);               // out of descriptors or memory: accepts again in a moment
 void gate_fail(struct gate *gate, const char *why);      // tells main and ends: the sandbox has no network then
 

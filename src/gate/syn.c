@@ -8,7 +8,6 @@
 // been a refused connect is a reset then; where bytes decide, they are read before the dial, so that a dial that fails is
 // told in the client's own protocol too.
 #include <errno.h>
-#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -322,8 +321,6 @@ void syn_accept(evutil_socket_t listener, short what, void *data) {
             if (full) gate_rest(gate); // else the listener would stay readable and the loop spin
             return;
         }
-        int one = 1;
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
         uint8_t nothing[1] = {0};
         struct ip_packet syn = {.bytes = nothing};
         if (getsockname(fd, (struct sockaddr *)&to, &to_len) < 0 ||

@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <event2/event_struct.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
@@ -62,19 +61,18 @@ static void dial_timer_in(struct dial *dial, uint64_t us) {
     event_add(&dial->timer, &tv);
 }
 
-// Remembers the outcome; the timer reports it in the next turn.
+// Remembers the outcome; the timer, due at once, reports it.
 static void dial_finish(struct dial *dial, int fd, int error) {
     for (size_t i = 0; i < dial->started; i++) dial_attempt_close(&dial->attempts[i]);
     dial->result_fd = fd;
     dial->error = error;
     dial->finished = true;
-    dial_timer_in(dial, 0);
+    event_active(&dial->timer, EV_TIMEOUT, 0);
 }
 
 static void dial_options_set(int fd) {
     int one = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-    setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &one, sizeof(one));
+    relay_prepare(fd);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
 }
 
@@ -150,7 +148,11 @@ static int dial_attempt_start(struct dial *dial) {
         return errno == EAFNOSUPPORT ? 0 : -errno;
     }
     dial_options_set(fd);
-    if (connect(fd, (struct sockaddr *)&to, len) < 0 && errno != EINPROGRESS) {
+    int result = connect(fd, (struct sockaddr *)&to, len);
+    // What is on this machine has answered by now: that is told by a second call, not by a turn of the loop.
+    if (result < 0 && errno == EINPROGRESS) result = connect(fd, (struct sockaddr *)&to, len);
+    bool waits = result < 0 && errno == EALREADY;
+    if (result < 0 && !waits) {
         dial->error = -errno;
         close(fd);
         return 0;
@@ -158,7 +160,9 @@ static int dial_attempt_start(struct dial *dial) {
     attempt->fd = fd;
     dial->open++;
     event_assign(&attempt->event, dial->base, fd, EV_WRITE, dial_attempt_event, attempt);
-    if (event_add(&attempt->event, NULL) < 0) {
+    if (!waits) {
+        event_active(&attempt->event, EV_WRITE, 0);
+    } else if (event_add(&attempt->event, NULL) < 0) {
         dial_attempt_close(attempt);
         dial->error = -ENOMEM;
     }

@@ -35,7 +35,7 @@ enum {
 
 const struct isolate_call isolate_calls[] = {
     // descriptors
-    CALL(read, ALL), CALL(readv, ALL), CALL(write, ALL), CALL(writev, ALL), CALL(close, ALL), CALL(lseek, ALL),
+    CALL(read, ALL), CALL(readv, ALL), CALL(write, ALL), CALL(writev, ALL), CALL(pwrite64, K), CALL(close, ALL), CALL(lseek, ALL),
     CALL(fstat, ALL), CALL_IF(newfstatat, ALL, MASKED(3, AT_EMPTY_PATH, AT_EMPTY_PATH)), // glibc's fstat
     CALL(dup, NET), CALL(pipe2, NET), CALL(splice, NET), CALL(eventfd2, NET),
     CALL_IF(fcntl, ALL, EQUAL(1, F_GETFL)), CALL_IF(fcntl, ALL, EQUAL(1, F_SETFL)),

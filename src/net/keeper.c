@@ -10,8 +10,8 @@
 // The skeleton with nft is tried first. Only where the kernel lacks something that it alone needs, and main said on which
 // ports the policy's connections can come, the one without nft takes its place: it can do less, never more.
 //
-// A gate is hostile once taken over: its messages are of one kind, bounded, and a mapping never changes its name. What breaks
-// that loses its channel, so the sandbox loses its network.
+// A gate is hostile once taken over: its messages are of two kinds, bounded, and a mapping never changes its name. What
+// breaks that loses its channel, so the sandbox loses its network.
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -48,12 +48,14 @@ struct keeper {
     int main, gate; // channels; gate -1: none
     int sockets[IPC_SOCKET_COUNT]; // -1: the skeleton has no such socket
     struct ipc_keeper_ready ready; // which skeleton it is
+    int buffers[SKELETON_BUFFERS];
     struct skeleton_rules *rules;  // TPROXY
     struct ipc_ports opened;
     struct ipc_ports ports;        // ROUTES
     int listeners[IPC_LISTENERS_MAX];
     size_t listener_count;
     char (*names)[NAME_SIZE]; // by index; "" = not mapped
+    uint32_t name_count;      // the highest index that is mapped, and one
     uint32_t replay;          // the next index to send to the gate
     bool replaying;
     bool over;
@@ -175,7 +177,7 @@ static void keeper_gate_lost(struct keeper *keeper) {
 // Sends what the gate takes now; the rest when poll says so.
 static void keeper_replay(struct keeper *keeper) {
     int result = 0;
-    for (; result == 0 && keeper->replay < IPC_MAPPINGS_MAX; keeper->replay++) {
+    for (; result == 0 && keeper->replay < keeper->name_count; keeper->replay++) {
         struct ipc_mapping mapping = {.index = keeper->replay};
         if (keeper->names[keeper->replay][0] == '\0') continue;
         snprintf(mapping.name, sizeof(mapping.name), "%s", keeper->names[keeper->replay]);
@@ -192,6 +194,7 @@ static void keeper_gate_new(struct keeper *keeper, int channel) {
     keeper_gate_lost(keeper); // one at a time
     keeper->gate = channel;
     keeper->replay = 0;
+    skeleton_buffers_set(keeper->buffers, true); // as a new gate, without connections, expects
     if (keeper_lead(keeper, true, &err) < 0) {
         keeper_report(keeper, &err);
         keeper_gate_lost(keeper);
@@ -202,13 +205,20 @@ static void keeper_gate_new(struct keeper *keeper, int channel) {
     }
 }
 
-// False: this is not what a gate may say.
 static bool keeper_remember(struct keeper *keeper, const struct ipc_mapping *mapping) {
     if (mapping->index >= IPC_MAPPINGS_MAX || mapping->name[0] == '\0') return false;
     char *name = keeper->names[mapping->index];
     if (name[0] != '\0') return strcmp(name, mapping->name) == 0;
     snprintf(name, NAME_SIZE, "%s", mapping->name);
+    if (mapping->index >= keeper->name_count) keeper->name_count = mapping->index + 1;
     return true;
+}
+
+// False: this is not what a gate may say.
+static bool keeper_gate_message(struct keeper *keeper, const struct channel_message *message) {
+    if (message->type == IPC_MAPPING) return keeper_remember(keeper, message->body);
+    if (message->type != IPC_BUFFERS) return false;
+    return skeleton_buffers_set(keeper->buffers, ((const struct ipc_buffers *)message->body)->large) == 0;
 }
 
 static void keeper_gate_readable(struct keeper *keeper) {
@@ -216,7 +226,7 @@ static void keeper_gate_readable(struct keeper *keeper) {
         struct channel_message message;
         int result = channel_receive(keeper->gate, keeper->buffer, sizeof(keeper->buffer), &message);
         if (result == -EAGAIN) return;
-        bool good = result == 1 && message.type == IPC_MAPPING && keeper_remember(keeper, message.body);
+        bool good = result == 1 && keeper_gate_message(keeper, &message);
         if (result == 1) channel_message_close(&message);
         if (!good) {
             keeper_gate_lost(keeper);
@@ -300,6 +310,7 @@ static int keeper_ready(struct keeper *keeper, struct error *err) {
 static int keeper_setup(struct keeper *keeper, const struct ipc_keeper_start *start, struct error *err) {
     int result = namespace_enter(start->uid, start->gid, err);
     if (result == 0) result = skeleton_sysctl(start->gid, err);
+    if (result == 0) result = skeleton_buffers_open(keeper->buffers, err);
     if (result == 0) result = keeper_skeleton(keeper, start, err);
     if (result == 0) result = keeper_ready(keeper, err);
     return result;
@@ -324,6 +335,8 @@ static void keeper_free(struct keeper *keeper) {
     if (keeper->gate >= 0) close(keeper->gate);
     keeper_close_sockets(keeper);
     for (size_t i = 0; i < keeper->listener_count; i++) close(keeper->listeners[i]);
+    for (size_t i = 0; i < SKELETON_BUFFERS; i++)
+        if (keeper->buffers[i] >= 0) close(keeper->buffers[i]);
     skeleton_rules_free(keeper->rules);
     free(keeper->names);
     free(keeper);
@@ -337,6 +350,7 @@ int keeper_main(int channel) {
     keeper->main = channel;
     keeper->gate = -1;
     for (size_t i = 0; i < IPC_SOCKET_COUNT; i++) keeper->sockets[i] = -1;
+    for (size_t i = 0; i < SKELETON_BUFFERS; i++) keeper->buffers[i] = -1;
     keeper->names = calloc(IPC_MAPPINGS_MAX, NAME_SIZE); // pages that no name uses cost nothing
 
     int result = channel_wait(channel, KEEPER_START_TIMEOUT_MS, keeper->buffer, sizeof(keeper->buffer), &message);

@@ -103,7 +103,9 @@ struct relay { // embedded in a flow, which owns the memory; private to relay.c 
     uint16_t flags;
     int16_t error;        // what ended is told
 };
-// Takes both descriptors (connected, non-blocking). first: bytes read from the sandbox already, sent upstream first
+// Options of a socket that is going to be relayed, of both sides; a listener hands them down to what it accepts.
+void relay_prepare(int fd);
+// Takes both descriptors (connected, non-blocking, prepared). first: bytes read from the sandbox already, sent upstream first
 // (copied if they do not go out at once). back: the same in the other direction. 0, or -ENOMEM, -EMFILE (nothing taken).
 int relay_start(struct relay_engine *engine, struct relay *relay, int sandbox_fd, int upstream_fd, const uint8_t *first,
                 size_t first_len, const uint8_t *back, size_t back_len, relay_ended *ended, void *data);

@@ -8,7 +8,7 @@
 //
 // Fair: a direction moves at most RELAY_TURN_BYTES in a turn, then waits on the ready list until the loop has polled again.
 //
-// Memory: the receive buffer of the upstream side is fixed at RELAY_RECEIVE_BYTES, since the kernel would let it grow to
+// Memory: the sandbox side has its namespace's limits (skeleton_buffers.c). The receive buffer of the upstream side is fixed at RELAY_RECEIVE_BYTES, since the kernel would let it grow to
 // megabytes that stay full when the sandbox stops reading. A connection that has moved some and goes on moving may grow it
 // (long, fast paths need that), RELAY_ROOMY_MAX of them at a time.
 //
@@ -40,9 +40,7 @@
 #define RELAY_COPY_SIZE 16384
 // Bytes that a socket takes before the network can: the rest waits in the sender, not in our kernel's memory.
 #define RELAY_UNSENT_BYTES (64 * 1024)
-// Fixed buffers; the kernel doubles them, for its overhead.
-#define RELAY_RECEIVE_BYTES (64 * 1024)
-#define RELAY_SEND_BYTES (128 * 1024) // to the sandbox: its namespace's own limits are lower
+#define RELAY_RECEIVE_BYTES (64 * 1024) // fixed; the kernel doubles it, for its overhead
 #define RELAY_ROOMY_MAX 6
 #define RELAY_ROOMY_AFTER (1024 * 1024) // bytes from upstream, and then
 #define RELAY_ROOMY_STEP (32 * 1024)    // bytes in one run
@@ -388,18 +386,12 @@ static int relay_watch(struct relay *relay, int side) {
     return epoll_ctl(relay->engine->epoll, EPOLL_CTL_ADD, relay->fds[side], &event) < 0 ? -errno : 0;
 }
 
-static void relay_socket_options(int fd) {
+void relay_prepare(int fd) {
     int one = 1, unsent = RELAY_UNSENT_BYTES;
     // Only TCP has them; what else is relayed does without.
     setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &one, sizeof(one));
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent));
-}
-
-static void relay_sandbox_buffers(int fd) {
-    int receive = RELAY_RECEIVE_BYTES, send = RELAY_SEND_BYTES;
-    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &receive, sizeof(receive));
-    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send, sizeof(send));
 }
 
 int relay_start(struct relay_engine *engine, struct relay *relay, int sandbox_fd, int upstream_fd, const uint8_t *first,
@@ -426,7 +418,6 @@ int relay_start(struct relay_engine *engine, struct relay *relay, int sandbox_fd
             relay->pipes[side] = relay_pipe_memory(bytes[side], lengths[side]);
             if (!relay->pipes[side]) error = -ENOMEM;
         }
-        relay_socket_options(relay->fds[side]);
         if (error == 0) error = relay_watch(relay, side);
     }
     if (error < 0) {
@@ -437,7 +428,6 @@ int relay_start(struct relay_engine *engine, struct relay *relay, int sandbox_fd
         relay_close(relay, false);
         return error == -EMFILE ? -EMFILE : -ENOMEM;
     }
-    relay_sandbox_buffers(relay->fds[RELAY_SANDBOX]);
     relay_room_fix(relay);
     // What was read already goes out now, for latency; epoll brings the rest.
     relay_set(relay, RELAY_WRITABLE, RELAY_SANDBOX);

@@ -18,12 +18,20 @@
 #include <sys/socket.h>
 
 #include "base/buf.h"
+#include "base/library.h"
 #include "base/mem.h"
 #include "net/skeleton.h"
 
 struct skeleton_rules {
     struct nft_ctx *nft;
 };
+
+#define NFT_CALLS(X) \
+    X(nft_ctx_new) X(nft_ctx_free) X(nft_ctx_buffer_output) X(nft_ctx_buffer_error) X(nft_ctx_get_error_buffer) \
+    X(nft_run_cmd_from_buffer)
+#define NFT_ROW(name) LIBRARY_ROW(struct nft, name)
+static struct nft { NFT_CALLS(LIBRARY_MEMBER) } nft;
+static const struct library_call nft_calls[] = {NFT_CALLS(NFT_ROW)};
 
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
@@ -120,8 +128,8 @@ static const struct skeleton_probe skeleton_probes[] = {
 
 // One transaction. On failure ret_line (may be NULL) has the first line of libnftables' words.
 static int skeleton_rules_run(struct skeleton_rules *rules, const char *text, char *ret_line, size_t size) {
-    if (nft_run_cmd_from_buffer(rules->nft, text) == 0) return 0;
-    const char *words = nft_ctx_get_error_buffer(rules->nft);
+    if (nft.nft_run_cmd_from_buffer(rules->nft, text) == 0) return 0;
+    const char *words = nft.nft_ctx_get_error_buffer(rules->nft);
     if (ret_line) snprintf(ret_line, size, "%.*s", (int)strcspn(words ? words : "", "\n"), words ? words : "");
     return -ENOTSUP;
 }
@@ -158,10 +166,11 @@ static int skeleton_rules_netlink(struct error *err) {
 
 int skeleton_rules_new(struct skeleton_rules **ret_rules, struct error *err) {
     int result = skeleton_rules_netlink(err);
+    if (result == 0) result = library_load("libnftables.so.1", nft_calls, ARRAY_LENGTH(nft_calls), &nft, err);
     if (result < 0) return result;
     struct skeleton_rules *rules = NEW(struct skeleton_rules);
-    if (rules) rules->nft = nft_ctx_new(NFT_CTX_DEFAULT);
-    if (!rules || !rules->nft || nft_ctx_buffer_error(rules->nft) != 0 || nft_ctx_buffer_output(rules->nft) != 0) {
+    if (rules) rules->nft = nft.nft_ctx_new(NFT_CTX_DEFAULT);
+    if (!rules || !rules->nft || nft.nft_ctx_buffer_error(rules->nft) != 0 || nft.nft_ctx_buffer_output(rules->nft) != 0) {
         skeleton_rules_free(rules);
         return error_set(err, -ENOMEM, "cannot start libnftables: out of memory or descriptors; raise the limit (ulimit -n)");
     }
@@ -171,7 +180,7 @@ int skeleton_rules_new(struct skeleton_rules **ret_rules, struct error *err) {
 
 void skeleton_rules_free(struct skeleton_rules *rules) {
     if (!rules) return;
-    if (rules->nft) nft_ctx_free(rules->nft);
+    if (rules->nft) nft.nft_ctx_free(rules->nft);
     free(rules);
 }
 

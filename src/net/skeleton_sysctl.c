@@ -14,9 +14,6 @@ struct skeleton_setting {
 };
 
 static const struct skeleton_setting skeleton_settings[] = {
-    // What a sandbox that does not read makes the kernel hold, per socket.
-    {"ipv4/tcp_rmem", "4096 65536 131072", true},
-    {"ipv4/tcp_wmem", "4096 65536 98304", true},
     // The host's values are inherited, and may be anything.
     {"ipv4/ip_forward", "0", false},
     {"ipv6/conf/all/disable_ipv6", "0", false},

@@ -82,6 +82,13 @@ static bool check_mapping(const void *body, size_t len) {
     return mapping.index < IPC_MAPPINGS_MAX && mapping.name[0] != '\0' && is_text(mapping.name, sizeof(mapping.name));
 }
 
+static bool check_buffers(const void *body, size_t len) {
+    struct ipc_buffers buffers;
+    memcpy(&buffers, body, sizeof(buffers));
+    (void)len;
+    return buffers.large <= 1;
+}
+
 static bool check_gate_start(const void *body, size_t len) {
     struct ipc_gate_start start;
     memcpy(&start, body, sizeof(start));
@@ -144,6 +151,7 @@ static const struct {
     [IPC_KEEPER_PORTS] = {sizeof(struct ipc_ports), 0, true, false, check_ports},
     [IPC_GATE_SOCKETS] = {0, IPC_SOCKET_COUNT, true, false, NULL},
     [IPC_MAPPING] = {sizeof(struct ipc_mapping), 0, true, false, check_mapping},
+    [IPC_BUFFERS] = {sizeof(struct ipc_buffers), 0, true, false, check_buffers},
     [IPC_MAPPINGS_END] = {0, 0, true, false, NULL},
     [IPC_GATE_START] = {sizeof(struct ipc_gate_start), 2, true, false, check_gate_start},
     [IPC_GATE_POLICY] = {sizeof(struct ipc_policy), 1, true, false, check_policy},

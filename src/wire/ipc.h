@@ -20,6 +20,7 @@ enum ipc_type {
     IPC_KEEPER_PORTS,     // main -> keeper: struct ipc_ports: loopback ports opened from now on
     IPC_GATE_SOCKETS,     // keeper -> gate: no body; descriptors in the order of enum ipc_socket (IPC_SKELETON_TPROXY)
     IPC_MAPPING,          // keeper <-> gate: struct ipc_mapping
+    IPC_BUFFERS,          // gate -> keeper: struct ipc_buffers
     IPC_MAPPINGS_END,     // keeper -> gate: all mappings it remembers have been sent
     // gate
     IPC_GATE_START,       // main -> gate: struct ipc_gate_start; descriptors: channel to keeper, channel to resolver
@@ -102,6 +103,10 @@ struct ipc_plain {
 struct ipc_mapping {
     uint32_t index; // of the synthetic pool, 0 to IPC_MAPPINGS_MAX - 1
     char name[NAME_SIZE];
+};
+
+struct ipc_buffers {
+    uint32_t large; // 1: TCP buffers of the sandbox may grow large; 0: they stay small
 };
 
 struct ipc_gate_start {

@@ -61,6 +61,37 @@ static void test_lookup(void **state) {
     lab_end(&lab);
 }
 
+// What came a moment ago is not asked again: by name and type, of the usual servers, with records, for a second.
+static void test_recent(void **state) {
+    (void)state;
+    struct lab lab;
+    struct ended ended = {0};
+    lab_start(&lab, policy_text);
+    struct addr server = lab_addr("203.0.113.53");
+    const struct {
+        const char *name;
+        uint16_t type;
+        const struct addr *server;
+        unsigned asked;
+    } cases[] = {
+        {"a.test", DNS_A, NULL, 1},      {"a.test", DNS_A, NULL, 1},    {"a.test", DNS_AAAA, NULL, 2},
+        {"a.test", DNS_A, &server, 3},   {"a.test", DNS_A, &server, 4}, {"nx.test", DNS_A, NULL, 5},
+        {"nx.test", DNS_A, NULL, 6},     {"broken.test", DNS_A, NULL, 7}, {"broken.test", DNS_A, NULL, 8},
+    };
+    for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_non_null(dns_client_lookup(lab.client, cases[i].name, cases[i].type, cases[i].server, 53, lookup_ended, &ended));
+        assert_int_equal(ended.count, i); // not from inside
+        lab_until(&lab, &ended.count, i + 1);
+        assert_int_equal(lab.asked, cases[i].asked);
+    }
+    dns_lookup_cancel(dns_client_lookup(lab.client, "a.test", DNS_A, NULL, 0, lookup_ended, &ended));
+    usleep(1050000);
+    assert_non_null(dns_client_lookup(lab.client, "a.test", DNS_A, NULL, 0, lookup_ended, &ended));
+    lab_until(&lab, &ended.count, 10);
+    assert_int_equal(lab.asked, 9);
+    lab_end(&lab);
+}
+
 static void test_cancel_and_late_answer(void **state) {
     (void)state;
     struct lab lab;
@@ -180,7 +211,7 @@ static void test_chain_loop(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lookup),        cmocka_unit_test(test_cancel_and_late_answer),
-        cmocka_unit_test(test_resolver_gone), cmocka_unit_test(test_resolver_talks_nonsense),
+        cmocka_unit_test(test_recent),        cmocka_unit_test(test_resolver_gone), cmocka_unit_test(test_resolver_talks_nonsense),
         cmocka_unit_test(test_resolve),       cmocka_unit_test(test_chain_loop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

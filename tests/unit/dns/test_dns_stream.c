@@ -134,7 +134,7 @@ static void test_many_queries(void **state) {
     for (uint8_t i = 0; i < 100; i++) put(bytes, framed(bytes, i % 2 ? "a.test" : "evil.test", i));
     until_answers(100);
     for (uint8_t i = 0; i < 100; i++) assert_int_equal(answer_of(i).rcode, i % 2 ? DNS_NOERROR : DNS_NXDOMAIN);
-    assert_int_equal(peer.lab.asked, 50);
+    assert_int_equal(peer.lab.asked, 16); // those on their way together; the others find their answer
     peer_end();
 }
 

@@ -31,6 +31,7 @@ static void tcp_pair(int *ret_outer, int *ret_inner) {
     assert_int_equal(connect(*ret_outer, (struct sockaddr *)&name, sizeof(name)), 0);
     *ret_inner = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     assert_true(*ret_inner >= 0);
+    relay_prepare(*ret_inner);
 }
 
 static void ended(struct relay *relay, int error, void *data) {

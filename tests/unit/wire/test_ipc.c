@@ -88,6 +88,10 @@ static void test_texts(void **state) {
 
 static void test_counts(void **state) {
     (void)state;
+    struct ipc_buffers buffers = {.large = 1};
+    GOOD(IPC_BUFFERS, buffers);
+    buffers.large = 2;
+    BAD(IPC_BUFFERS, buffers);
     struct ipc_ports ports = {.count = IPC_PORTS_MAX};
     BAD(IPC_KEEPER_PORTS, ports); // port 0
     memset(ports.ports, 1, sizeof(ports.ports));
