@@ -1,11 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between our processes: first byte the type, second the descriptors, then the body. In what is accepted every
-// text ends inside its field and every count is within its array. Type 0, which is none, stands for the block
-// of a policy that comes with IPC_GATE_POLICY: whatever was changed in it, what is accepted can be asked anything.
+// Messages between our processes: the first byte is a letter for the type (a number would be another type's after a
+// change of the enumeration), the second the descriptors, then the body, which becomes as long as the type's with FIT.
+// In what is accepted every text ends inside its field and every count is within its array. Letter 'B' is the block of a
+// policy that comes with IPC_GATE_POLICY: whatever was changed in it, what is accepted can be asked anything.
+#include "base/mem.h"
 #include "policy/block.h"
 #include "wire/ipc.h"
 
+#define FIT 0x80 // in the second byte
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static const struct {
+    enum ipc_type type;
+    size_t size;
+} kinds[] = { // 'a' and on
+    {IPC_ERROR, sizeof(struct ipc_error)},
+    {IPC_KEEPER_START, sizeof(struct ipc_keeper_start)},
+    {IPC_KEEPER_READY, 0},
+    {IPC_KEEPER_GATE, 0},
+    {IPC_KEEPER_PORTS, sizeof(struct ipc_ports)},
+    {IPC_GATE_SOCKETS, 0},
+    {IPC_MAPPING, sizeof(struct ipc_mapping)},
+    {IPC_MAPPINGS_END, 0},
+    {IPC_GATE_START, sizeof(struct ipc_gate_start)},
+    {IPC_GATE_POLICY, sizeof(struct ipc_policy)},
+    {IPC_GATE_RESOLVER, 0},
+    {IPC_GATE_READY, 0},
+    {IPC_GATE_ACTIVE, sizeof(struct ipc_active)},
+    {IPC_DECISION, sizeof(struct ipc_decision)},
+    {IPC_RESOLVER_START, sizeof(struct ipc_resolver_start)},
+    {IPC_RESOLVER_READY, 0},
+    {IPC_RESOLVER_GATE, 0},
+    {IPC_QUERY, sizeof(struct ipc_query)},
+    {IPC_ANSWER, sizeof(struct ipc_answer)},
+};
+_Static_assert(ARRAY_LENGTH(kinds) == IPC_TYPE_COUNT - 1, "one row a type, at the end: letters must not move");
 
 static void check_text(const char *text, size_t size) {
     if (strnlen(text, size) == size) abort();
@@ -99,14 +129,20 @@ static void check_block(const uint8_t *changes, size_t len) {
     free(block);
 }
 
+static void check_message(size_t kind, size_t fds, bool fit, const uint8_t *data, size_t len) {
+    size_t room = fit ? kinds[kind].size : len;
+    uint8_t *body = calloc(1, room ? room : 1); // ends where the message ends
+    if (!body) abort();
+    if (len && room) memcpy(body, data, len < room ? len : room);
+    if (ipc_check(kinds[kind].type, body, room, fds) == 0) check_body(kinds[kind].type, body, room);
+    free(body);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 2) return 0;
-    size_t len = size - 2;
-    uint8_t *body = malloc(len ? len : 1); // ends where the input ends
-    if (!body) abort();
-    if (len) memcpy(body, data + 2, len);
-    if (data[0] == 0) check_block(body, len);
-    else if (ipc_check(data[0], body, len, data[1]) == 0) check_body((enum ipc_type)data[0], body, len);
-    free(body);
+    size_t kind = (size_t)data[0] - 'a';
+    if (data[0] == 'B') check_block(data + 2, size - 2);
+    else if (kind < ARRAY_LENGTH(kinds)) check_message(kind, data[1] & 0xf, data[1] & FIT, data + 2, size - 2);
+    else if (ipc_check(data[0], data + 2, size - 2, data[1]) == 0 && (data[0] == 0 || data[0] >= IPC_TYPE_COUNT)) abort();
     return 0;
 }
