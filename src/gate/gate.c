@@ -31,7 +31,7 @@ void gate_pause(struct gate *gate, bool paused) {
     for (int i = 0; i < IPC_SOCKET_COUNT; i++) {
         if (!gate->socket_events[i]) continue;
         if (paused) event_del(gate->socket_events[i]);
-        else event_add(gate->socket_events[i], NULL);
+        else if (event_add(gate->socket_events[i], NULL) < 0) gate_fail(gate, "out of memory");
     }
     dns_front_pause(gate->front, paused);
     if (paused) return;
@@ -45,7 +45,9 @@ static void gate_rested(evutil_socket_t fd, short what, void *data) {
     (void)fd;
     (void)what;
     struct gate *gate = data;
-    for (int i = IPC_SOCKET_TCP4; i <= IPC_SOCKET_TCP6 && !gate->paused; i++) event_add(gate->socket_events[i], NULL);
+    for (int i = IPC_SOCKET_TCP4; i <= IPC_SOCKET_TCP6 && !gate->paused; i++) {
+        if (event_add(gate->socket_events[i], NULL) < 0) gate_fail(gate, "out of memory");
+    }
 }
 
 void gate_rest(struct gate *gate) {
@@ -108,7 +110,10 @@ static void gate_main_readable(evutil_socket_t fd, short what, void *data) {
     int rc;
     while ((rc = channel_receive(fd, gate_buffer, sizeof(gate_buffer), &message)) == 1) {
         if (message.type == IPC_GATE_POLICY) gate_update(gate, message.fds[0], message.body);
-        if (message.type == IPC_GATE_RESOLVER && dns_client_replace(gate->dns, message.fds[0]) == 0) message.fds[0] = -1;
+        if (message.type == IPC_GATE_RESOLVER) {
+            if (dns_client_replace(gate->dns, message.fds[0]) == 0) message.fds[0] = -1;
+            else gate_fail(gate, "the new resolver could not be taken"); // the next gate gets another
+        }
         channel_message_close(&message);
     }
     if (rc != -EAGAIN) {
