@@ -28,15 +28,15 @@
 
 static _Alignas(max_align_t) uint8_t gate_buffer[CHANNEL_BUFFER_SIZE];
 
-static void gate_watch(struct event *event, bool watched) {
+static void gate_watch(struct gate *gate, struct event *event, bool watched) {
     if (!event) return;
-    if (watched) event_add(event, NULL);
-    else event_del(event);
+    if (!watched) event_del(event);
+    else if (event_add(event, NULL) < 0) gate_fail(gate, "out of memory");
 }
 
 static void gate_watch_listeners(struct gate *gate, bool watched) {
-    for (int i = IPC_SOCKET_TCP4; i <= IPC_SOCKET_TCP6; i++) gate_watch(gate->socket_events[i], watched);
-    for (size_t i = 0; i < gate->listener_count; i++) gate_watch(gate->listeners[i].event, watched);
+    for (int i = IPC_SOCKET_TCP4; i <= IPC_SOCKET_TCP6; i++) gate_watch(gate, gate->socket_events[i], watched);
+    for (size_t i = 0; i < gate->listener_count; i++) gate_watch(gate, gate->listeners[i].event, watched);
 }
 
 // Large buffers are for few connections: what these hold is the memory that a sandbox can take.
@@ -50,7 +50,7 @@ void gate_buffers(struct gate *gate) {
 
 void gate_pause(struct gate *gate, bool paused) {
     gate->paused = paused;
-    for (int i = IPC_SOCKET_UDP4; i < IPC_SOCKET_COUNT; i++) gate_watch(gate->socket_events[i], !paused);
+    for (int i = IPC_SOCKET_UDP4; i < IPC_SOCKET_COUNT; i++) gate_watch(gate, gate->socket_events[i], !paused);
     gate_watch_listeners(gate, !paused);
     dns_front_pause(gate->front, paused);
     if (paused) return;
@@ -127,7 +127,10 @@ static void gate_main_readable(evutil_socket_t fd, short what, void *data) {
     int rc;
     while ((rc = channel_receive(fd, gate_buffer, sizeof(gate_buffer), &message)) == 1) {
         if (message.type == IPC_GATE_POLICY) gate_update(gate, message.fds[0], message.body);
-        if (message.type == IPC_GATE_RESOLVER && dns_client_replace(gate->dns, message.fds[0]) == 0) message.fds[0] = -1;
+        if (message.type == IPC_GATE_RESOLVER) {
+            if (dns_client_replace(gate->dns, message.fds[0]) == 0) message.fds[0] = -1;
+            else gate_fail(gate, "the new resolver could not be taken"); // the next gate gets another
+        }
         channel_message_close(&message);
     }
     if (rc != -EAGAIN) {
