@@ -141,7 +141,7 @@ static int run_start_gate(struct run *run, struct error *err) {
 
 static int run_start_roles(struct run *run, struct error *err) {
     struct channel_message message;
-    for (int kind = 0; kind < ROLE_COUNT; kind++) {
+    for (int kind = 0; kind <= ROLE_GATE; kind++) { // the vault is for bindings only
         int rc = run_start_role(run, (enum role_kind)kind, err);
         if (rc < 0) return rc;
     }
