@@ -192,23 +192,26 @@ static void gate_free(struct vault_gate *gate) {
     free(gate);
 }
 
-static void gate_readable(evutil_socket_t fd, short what, void *data) {
-    struct vault_gate *gate = data;
-    int r = 0;
-    (void)fd, (void)what;
-    for (int i = 0; i < GATE_BATCH && r == 0 && !gate->closing; i++) {
+// False: the gate is gone, or sends what no gate sends.
+static bool gate_read(struct vault_gate *gate) {
+    for (int i = 0; i < GATE_BATCH && !gate->closing; i++) {
         struct channel_message message;
         if (gate->ask_count >= VAULT_GATE_ASKS_MAX) {
             event_del(gate->readable); // until one is answered
-            return;
+            return true;
         }
-        r = channel_receive(gate->channel, gate->buffer, sizeof(gate->buffer), &message);
-        if (r == -EAGAIN) return;
-        if (r != 1) break;
+        int r = channel_receive(gate->channel, gate->buffer, sizeof(gate->buffer), &message);
+        if (r == -EAGAIN) return true;
+        if (r <= 0) return false;
         channel_message_close(&message);
-        r = gate_message(gate, &message);
+        if (gate_message(gate, &message) < 0) return false;
     }
-    if (r != 0 || gate->closing) gate_free(gate);
+    return !gate->closing;
+}
+
+static void gate_readable(evutil_socket_t fd, short what, void *data) {
+    (void)fd, (void)what;
+    if (!gate_read(data)) gate_free(data);
 }
 
 static void gate_writable(evutil_socket_t fd, short what, void *data) {
