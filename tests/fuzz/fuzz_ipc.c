@@ -24,6 +24,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             memcpy(&query, body, sizeof(query));
             if (strnlen(query.name, NAME_SIZE) == NAME_SIZE) abort();
         }
+        if (data[0] == IPC_VAULT_RULE) {
+            struct ipc_vault_rule rule;
+            memcpy(&rule, body, sizeof(rule));
+            if (strnlen(rule.host, NAME_SIZE) == NAME_SIZE || strnlen(rule.value, sizeof(rule.value)) == sizeof(rule.value)) abort();
+            if (strnlen(rule.reference, sizeof(rule.reference)) == sizeof(rule.reference)) abort();
+        }
+        if (data[0] == IPC_LEAF) {
+            struct ipc_leaf leaf;
+            memcpy(&leaf, body, sizeof(leaf));
+            if (sizeof(leaf) + leaf.leaf_length + leaf.ca_length != len) abort();
+        }
+        if (data[0] == IPC_VALUE) {
+            struct ipc_value value;
+            memcpy(&value, body, sizeof(value));
+            if (sizeof(value) + value.length != len || value.rule >= IPC_RULES_MAX) abort();
+        }
     }
     free(body);
     return 0;
