@@ -20,7 +20,8 @@ enum { CA_FAILED = 1 };
 static int ca_write(const char *path, int flags, const char *pem, struct error *err) {
     AUTO_CLOSE int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0644);
     size_t len = strlen(pem), done = 0;
-    if (fd < 0 && errno == EEXIST) return error_set(err, -EEXIST, "\"%s\" exists; remove it, or name another file", path);
+    if (fd < 0 && errno == EEXIST)
+        return error_set(err, -EEXIST, "\"%s\" exists; remove it, or name another file", path);
     while (fd >= 0 && done < len) {
         ssize_t written = write(fd, pem + done, len - done);
         if (written < 0) break;
@@ -52,11 +53,15 @@ static int ca_install(const char *path, const char *pem, struct error *err) {
     struct stat folder;
     (void)path;
     if (access(TRUST_PROGRAM, X_OK) < 0 || stat(TRUST_FOLDER, &folder) < 0)
-        return error_set(err, -ENOENT, "this system has no %s; run `penstock ca export ca.crt` and give the file to its own "
-                                       "tool, such as `trust anchor ca.crt`", TRUST_PROGRAM);
+        return error_set(err, -ENOENT,
+                         "this system has no %s; run `penstock ca export ca.crt` and give the file to its own "
+                         "tool, such as `trust anchor ca.crt`",
+                         TRUST_PROGRAM);
     if (geteuid() != 0)
-        return error_set(err, -EPERM, "only root can make the system trust your CA; run: penstock ca export ca.crt && sudo "
-                                      "install -m 644 ca.crt %s && sudo %s", TRUST_FILE, TRUST_PROGRAM);
+        return error_set(err, -EPERM,
+                         "only root can make the system trust your CA; run: penstock ca export ca.crt && sudo "
+                         "install -m 644 ca.crt %s && sudo %s",
+                         TRUST_FILE, TRUST_PROGRAM);
     int r = ca_write(TRUST_FILE, O_TRUNC | O_NOFOLLOW, pem, err);
     return r < 0 ? r : ca_update(err);
 }
@@ -70,7 +75,8 @@ static const struct {
 int cli_ca(int argc, char **argv) {
     for (size_t i = 0; argc > 1 && i < ARRAY_LENGTH(ca_actions); i++) {
         if (strcmp(argv[1], ca_actions[i].word) != 0) continue;
-        if (argc - 2 > ca_actions[i].most) return cli_usage_error(CLI_INVALID, "ca", "unknown argument \"%.200s\"", argv[argc - 1]);
+        if (argc - 2 > ca_actions[i].most)
+            return cli_usage_error(CLI_INVALID, "ca", "unknown argument \"%.200s\"", argv[argc - 1]);
         struct error err = {0};
         AUTO_FREE char *pem = NULL;
         int r = vault_ca_certificate(&pem, &err);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `penstock secret set|ls|rm`: the value comes from standard input only, and is wiped from this process's memory.
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -16,16 +17,23 @@ enum { SECRET_FAILED = 1 };
 
 static char secret_value[VALUE_MAX];
 
-// A terminal must not be left without its echo by Ctrl-C: the signal ends the read, and us after the echo is back.
+// A terminal must not be left without its echo by Ctrl-C: the signal comes only while we wait for input, ends that, and
+// us after the echo is back.
 static volatile sig_atomic_t secret_signal;
 
 static void note_signal(int number) { secret_signal = number; }
 
-static void note_signals(void) {
+static void hold_signals(sigset_t *ret_before) {
     static const int numbers[] = {SIGINT, SIGTERM, SIGQUIT, SIGHUP};
     struct sigaction action = {.sa_handler = note_signal, .sa_flags = (int)SA_RESETHAND};
-    for (size_t i = 0; i < ARRAY_LENGTH(numbers); i++) sigaction(numbers[i], &action, NULL);
+    sigset_t held;
+    sigemptyset(&held);
+    for (size_t i = 0; i < ARRAY_LENGTH(numbers); i++) {
+        sigaction(numbers[i], &action, NULL);
+        sigaddset(&held, numbers[i]);
+    }
     signal(SIGTSTP, SIG_IGN);
+    sigprocmask(SIG_BLOCK, &held, ret_before);
 }
 
 // A terminal does not show what is typed; of one, a line is read.
@@ -37,12 +45,14 @@ static bool echo_off(struct termios *ret_before) {
     return tcsetattr(STDIN_FILENO, TCSAFLUSH, &quiet) == 0;
 }
 
-// Length, or negative errno.
-static ssize_t read_value(bool line) {
+// Length, or negative errno. line: of a terminal, with the signals that may end the wait.
+static ssize_t read_value(bool line, const sigset_t *signals) {
     size_t len = 0;
     while (len < sizeof(secret_value)) {
+        struct pollfd item = {.fd = STDIN_FILENO, .events = POLLIN};
+        if (line && ppoll(&item, 1, NULL, signals) < 0 && secret_signal) return -EINTR;
         ssize_t got = read(STDIN_FILENO, secret_value + len, sizeof(secret_value) - len);
-        if (got < 0 && errno == EINTR && !secret_signal) continue;
+        if (got < 0 && errno == EINTR) continue;
         if (got < 0) return -errno;
         len += (size_t)got;
         if (got == 0 || (line && len > 0 && secret_value[len - 1] == '\n')) {
@@ -56,15 +66,17 @@ static ssize_t read_value(bool line) {
 
 static ssize_t ask_value(const char *name) {
     struct termios before;
+    sigset_t signals;
     bool terminal = isatty(STDIN_FILENO) == 1;
-    if (!terminal) return read_value(false);
-    note_signals();
+    if (!terminal) return read_value(false, NULL);
+    hold_signals(&signals);
     if (!echo_off(&before)) return -EIO;
     fprintf(stderr, "Value of %s (not shown): ", name);
-    ssize_t len = read_value(true);
+    ssize_t len = read_value(true, &signals);
     tcsetattr(STDIN_FILENO, TCSAFLUSH, &before);
     fprintf(stderr, "\n");
     if (secret_signal) raise(secret_signal);
+    sigprocmask(SIG_SETMASK, &signals, NULL);
     return len;
 }
 
@@ -74,8 +86,10 @@ static int secret_set(const char *name) {
     setrlimit(RLIMIT_CORE, &none);
     prctl(PR_SET_DUMPABLE, 0);
     ssize_t len = ask_value(name);
-    int r = len < 0 ? error_set(&err, (int)len, "cannot read the secret from standard input: %s; write it there, as in: "
-                                                "penstock secret set %.64s < FILE", strerror((int)-len), name)
+    int r = len < 0 ? error_set(&err, (int)len,
+                                "cannot read the secret from standard input: %s; write it there, as in: "
+                                "penstock secret set %.64s < FILE",
+                                strerror((int)-len), name)
                     : vault_secret_set(name, secret_value, (size_t)len, &err);
     explicit_bzero(secret_value, sizeof(secret_value));
     return r < 0 ? cli_fail(r == -EINVAL ? CLI_INVALID : SECRET_FAILED, &err) : CLI_OK;
@@ -108,7 +122,8 @@ int cli_secret(int argc, char **argv) {
     for (size_t i = 0; argc > 1 && i < ARRAY_LENGTH(secret_actions); i++) {
         if (strcmp(argv[1], secret_actions[i].word) != 0) continue;
         int given = argc - 2;
-        if (given < secret_actions[i].arguments) return cli_usage_error(CLI_INVALID, "secret", "%s needs a NAME", argv[1]);
+        if (given < secret_actions[i].arguments)
+            return cli_usage_error(CLI_INVALID, "secret", "%s needs a NAME", argv[1]);
         // What was given too much may be the value itself: it is not shown.
         if (given > secret_actions[i].arguments)
             return cli_usage_error(CLI_INVALID, "secret", "%s takes %s; a value goes to standard input", argv[1],

@@ -91,7 +91,8 @@ static int credential_value(struct credentials *credentials, const char *name, s
         if (strcmp(credentials->values[i].head.name, name) == 0) return 0;
     char *text = getenv(name);
     if (!text)
-        return error_set(err, -ENOENT, "secret env:%s: the variable is not set; export it, or name another secret", name);
+        return error_set(err, -ENOENT, "secret env:%s: the variable is not set; export it, or name another secret",
+                         name);
     if (!credential_copy(value->head.name, sizeof(value->head.name), name))
         return error_set(err, -E2BIG, "secret env:%.40s...: the name is too long", name);
     size_t len = strlen(text);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One file holds key and certificate, so that they appear together: a word, the key's number, the certificate. Two first
-// uses at once are put in order by the folder's lock; who comes second finds the CA of the first.
+// One file holds key and certificate, so that they appear together: a word, the key's number, the certificate. Two
+// first uses at once are put in order by the folder's lock; who comes second finds the CA of the first.
 #include "vault/authority.h"
 
 #include <errno.h>
@@ -34,13 +34,16 @@ int authority_parse(const uint8_t *bytes, size_t len, struct authority *ret_auth
         error_set(err, r, "its key is not that of its certificate");
     else
         r = 0;
-    if (r < 0) authority_done(&authority);
-    else *ret_authority = authority;
+    if (r < 0)
+        authority_done(&authority);
+    else
+        *ret_authority = authority;
     return r;
 }
 
 // -ENOENT without a message: none, or one that ends soon.
-static int authority_read(const struct state_folder *folder, int64_t now, struct authority *ret_authority, struct error *err) {
+static int authority_read(const struct state_folder *folder, int64_t now, struct authority *ret_authority,
+                          struct error *err) {
     uint8_t *bytes = secure_new(AUTHORITY_FILE_MAX);
     struct authority authority;
     size_t len;
@@ -50,8 +53,10 @@ static int authority_read(const struct state_folder *folder, int64_t now, struct
         struct error why = {0};
         r = authority_parse(bytes, len, &authority, &why);
         if (r < 0)
-            error_set(err, r, "CA \"%s/%s\": %s; remove it, and the next run makes another (which images that trust the old "
-                              "one have to be given)", folder->path, AUTHORITY_FILE, why.text);
+            error_set(err, r,
+                      "CA \"%s/%s\": %s; remove it, and the next run makes another (which images that trust the old "
+                      "one have to be given)",
+                      folder->path, AUTHORITY_FILE, why.text);
     }
     secure_free(bytes);
     if (r < 0) return r;
@@ -63,7 +68,8 @@ static int authority_read(const struct state_folder *folder, int64_t now, struct
     return 0;
 }
 
-static int authority_make(const struct state_folder *folder, int64_t now, struct authority *ret_authority, struct error *err) {
+static int authority_make(const struct state_folder *folder, int64_t now, struct authority *ret_authority,
+                          struct error *err) {
     struct authority authority = {0};
     uint8_t *bytes = secure_new(AUTHORITY_FILE_MAX);
     int r = bytes ? certificate_key_new(&authority.key) : -ENOMEM;
@@ -75,11 +81,13 @@ static int authority_make(const struct state_folder *folder, int64_t now, struct
         authority.der_len = (size_t)r;
         memcpy(bytes, authority_word, WORD_LEN);
         memcpy(bytes + HEAD_LEN, authority.der, authority.der_len);
-        r = state_folder_write(folder, AUTHORITY_FILE, false, bytes, HEAD_LEN + authority.der_len, err);
+        r = state_folder_write(folder, AUTHORITY_FILE, bytes, HEAD_LEN + authority.der_len, err);
     }
     secure_free(bytes);
-    if (r < 0) authority_done(&authority);
-    else *ret_authority = authority;
+    if (r < 0)
+        authority_done(&authority);
+    else
+        *ret_authority = authority;
     return r;
 }
 

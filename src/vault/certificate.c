@@ -97,7 +97,8 @@ static bool add_constraints(X509 *certificate, bool ca) {
         constraints->pathlen = ASN1_INTEGER_new();
         if (constraints->pathlen) ASN1_INTEGER_set(constraints->pathlen, 0);
     }
-    bool good = constraints && (!ca || constraints->pathlen) && add_extension(certificate, NID_basic_constraints, constraints, 1);
+    bool good = constraints && (!ca || constraints->pathlen) &&
+                add_extension(certificate, NID_basic_constraints, constraints, 1);
     BASIC_CONSTRAINTS_free(constraints);
     return good;
 }
@@ -162,8 +163,8 @@ static bool add_host(X509 *certificate, const char *host, bool subject_empty) {
 }
 
 static bool add_name(X509 *certificate, const char *field, const char *text) {
-    return X509_NAME_add_entry_by_txt(X509_get_subject_name(certificate), field, MBSTRING_ASC, (const uint8_t *)text, -1, -1,
-                                      0) == 1;
+    return X509_NAME_add_entry_by_txt(X509_get_subject_name(certificate), field, MBSTRING_ASC, (const uint8_t *)text,
+                                      -1, -1, 0) == 1;
 }
 
 // ---- certificates ----
@@ -203,8 +204,8 @@ static bool leaf_fill(X509 *leaf, X509 *ca, EVP_PKEY *ca_key, EVP_PKEY *key, con
            X509_sign(leaf, ca_key, EVP_sha256()) > 0;
 }
 
-int certificate_leaf_new(X509 *ca, EVP_PKEY *ca_key, EVP_PKEY *key, const char *host, int64_t now, X509 **ret_certificate,
-                         struct error *err) {
+int certificate_leaf_new(X509 *ca, EVP_PKEY *ca_key, EVP_PKEY *key, const char *host, int64_t now,
+                         X509 **ret_certificate, struct error *err) {
     struct name_host parsed;
     if (name_from_wire(host, strlen(host), &parsed) < 0 || parsed.is_address || strcmp(parsed.name, host) != 0)
         return error_set(err, -EINVAL, "\"%s\" is not one host name; certificates are made for nothing else", host);

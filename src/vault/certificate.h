@@ -14,7 +14,7 @@
 #define CERTIFICATE_CA_DAYS 3653
 #define CERTIFICATE_CA_RENEW_DAYS 90 // before its end a CA is made anew
 #define CERTIFICATE_LEAF_DAYS 7
-#define CERTIFICATE_BACK_DAYS 1      // clocks of sandboxes and images may be behind
+#define CERTIFICATE_BACK_DAYS 1 // clocks of sandboxes and images may be behind
 
 int certificate_key_new(EVP_PKEY **ret_key); // 0 or -EIO
 // The private number of a key: into secure memory, or wiped afterwards.
@@ -25,8 +25,8 @@ int certificate_key_from_number(const X509 *certificate, const uint8_t number[IP
 // A self-signed CA that may sign leaves only.
 int certificate_ca_new(EVP_PKEY *key, int64_t now, X509 **ret_certificate, struct error *err);
 // A server's certificate for one host name (canonical; no wildcard, no address).
-int certificate_leaf_new(X509 *ca, EVP_PKEY *ca_key, EVP_PKEY *key, const char *host, int64_t now, X509 **ret_certificate,
-                         struct error *err);
+int certificate_leaf_new(X509 *ca, EVP_PKEY *ca_key, EVP_PKEY *key, const char *host, int64_t now,
+                         X509 **ret_certificate, struct error *err);
 
 int64_t certificate_not_before(const X509 *certificate);
 int64_t certificate_not_after(const X509 *certificate);

@@ -35,7 +35,8 @@ static int leaf_fill(struct leaf *leaf, struct authority *authority, int64_t now
     int r = certificate_key_new(&key);
     if (r == 0) r = certificate_key_number(key, leaf->key);
     if (r < 0) error_set(err, r, "cannot make a key for %s", leaf->host);
-    if (r == 0) r = certificate_leaf_new(authority->certificate, authority->key, key, leaf->host, now, &certificate, err);
+    if (r == 0)
+        r = certificate_leaf_new(authority->certificate, authority->key, key, leaf->host, now, &certificate, err);
     if (r == 0) r = certificate_encode(certificate, der, sizeof(der));
     if (r > 0) {
         leaf->der_len = (uint32_t)r;
@@ -53,7 +54,8 @@ static int leaf_fill(struct leaf *leaf, struct authority *authority, int64_t now
     return r;
 }
 
-static int leaf_make(struct leaf_cache *cache, const char *host, int64_t now, struct leaf **ret_leaf, struct error *err) {
+static int leaf_make(struct leaf_cache *cache, const char *host, int64_t now, struct leaf **ret_leaf,
+                     struct error *err) {
     if (cache->count >= LEAF_MAX) leaf_free(cache, LIST_ENTRY(cache->leaves.prev, struct leaf, link));
     struct leaf *leaf = secure_new(sizeof(*leaf));
     if (!leaf) return error_set(err, -ENOMEM, "out of memory for a certificate");
@@ -61,8 +63,10 @@ static int leaf_make(struct leaf_cache *cache, const char *host, int64_t now, st
     cache->count++;
     snprintf(leaf->host, sizeof(leaf->host), "%s", host);
     int r = leaf_fill(leaf, cache->authority, now, err);
-    if (r < 0) leaf_free(cache, leaf);
-    else *ret_leaf = leaf;
+    if (r < 0)
+        leaf_free(cache, leaf);
+    else
+        *ret_leaf = leaf;
     return r;
 }
 
@@ -72,8 +76,10 @@ int leaf_get(struct leaf_cache *cache, const char *host, int64_t now, const stru
         struct leaf *leaf = LIST_ENTRY(node, struct leaf, link);
         if (strcmp(leaf->host, host) != 0) continue;
         // A clock that was set back makes it a certificate of the future.
-        if (now < leaf->renew_at && now >= leaf->not_before) found = leaf;
-        else leaf_free(cache, leaf);
+        if (now < leaf->renew_at && now >= leaf->not_before)
+            found = leaf;
+        else
+            leaf_free(cache, leaf);
         break;
     }
     int r = found ? 0 : leaf_make(cache, host, now, &found, err);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Secrets by reference, in the vault process: where a value comes from, the value in locked memory, and its epoch, which
-// counts how often it became another one or was lost.
+// Secrets by reference, in the vault process: where a value comes from, the value in locked memory, and its epoch,
+// which counts how often it became another one or was lost.
 //
 //   env:NAME       what main handed over; never changes
 //   file:PATH      opened at each use; read again if it is another file or was written
@@ -38,29 +38,29 @@ struct secret {
     struct secret_pool *pool;
     enum secret_kind kind;
     unsigned users;
-    uint32_t epoch;        // 0: never known
-    uint8_t *value;        // secure memory; NULL: none
+    uint32_t epoch; // 0: never known
+    uint8_t *value; // secure memory; NULL: none
     size_t len;
-    int status;            // of the last round
-    uint32_t asked;        // the round's question to the source; 0: no round
+    int status;     // of the last round
+    uint32_t asked; // the round's question to the source; 0: no round
     uint64_t asked_us, known_us;
-    struct list waiting;   // for the end of this round
-    struct list later;     // came during this round: what it finds may be older than their question
-    struct stat file;      // that the value was read from
+    struct list waiting; // for the end of this round
+    struct list later;   // came during this round: what it finds may be older than their question
+    struct stat file;    // that the value was read from
     // of a command that runs
     int pipe;
     struct event *readable;
     uint8_t *output;
     size_t output_len;
     int output_status;
-    char told[160];        // the last notice about it
+    char told[160]; // the last notice about it
     char reference[];
 };
 
 struct secret_pool {
     struct event_base *base;
-    int source;            // channel
-    uid_t owner;           // of the store's files
+    int source;  // channel
+    uid_t owner; // of the store's files
     uint32_t next_id;
     struct list secrets;
     struct list environment;
@@ -80,18 +80,26 @@ int secret_ref(struct secret_pool *pool, const char *reference, struct secret **
 void secret_unref(struct secret *secret); // NULL is fine
 // Makes sure that the value is what its source says now; done is called, maybe from inside.
 void secret_fetch(struct secret *secret, struct secret_waiter *waiter, uint64_t now_us);
-// A message of the source. False: it is none that a source sends.
-bool secret_pool_message(struct secret_pool *pool, struct channel_message *message, uint64_t now_us);
 // Every SECRET_LOOK_S: looks at what can change without a request, gives up on rounds that take too long.
 void secret_pool_look(struct secret_pool *pool, uint64_t now_us);
+// Of a reference, what is behind the kind.
+const char *secret_place(const struct secret *secret);
+// The round is over. Takes value (secure memory), which may be NULL on failure.
+void secret_finish(struct secret *secret, int status, uint8_t *value, size_t len, uint64_t now_us);
+
+// ---- secret_answer.c ----
+
+// A message of the source. False: it is none that a source sends.
+bool secret_pool_message(struct secret_pool *pool, struct channel_message *message, uint64_t now_us);
+void secret_output_close(struct secret *secret);
 
 // ---- secret_read.c: values from descriptors ----
 
 // Ends of lines at the end of what files and commands say are not part of a secret: "\n" or "\r\n", once.
 size_t secret_trim(const uint8_t *bytes, size_t len);
 bool secret_same_file(const struct stat *a, const struct stat *b);
-// Reads the file into value (secure memory, room for IPC_SECRET_MAX + 2): its length, or negative errno. -EPERM: what is
-// no regular file.
+// Reads the file into value (secure memory, room for IPC_SECRET_MAX + 2): its length, or negative errno. -EPERM: what
+// is no regular file.
 int secret_read_file(int fd, uint8_t *value);
 // The same for a stored secret: key file, and the file of the name.
 int secret_read_stored(int key_fd, int fd, uid_t owner, const char *name, uint8_t *value);

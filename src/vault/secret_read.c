@@ -8,8 +8,10 @@
 #include "vault/state_folder.h"
 
 size_t secret_trim(const uint8_t *bytes, size_t len) {
-    if (len > 0 && bytes[len - 1] == '\n') len--;
-    else return len;
+    if (len > 0 && bytes[len - 1] == '\n')
+        len--;
+    else
+        return len;
     return len > 0 && bytes[len - 1] == '\r' ? len - 1 : len;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file is a word with the form's number, a random nonce, the ciphertext and its tag. Word and name are authenticated with
-// it: a file that was renamed, cut, or of another form does not open. An older value of the same name does: who can write
-// to the folder can also remove it.
+// A file is a word with the form's number, a random nonce, the ciphertext and its tag. Word and name are authenticated
+// with it: a file that was renamed, cut, or of another form does not open. An older value of the same name does: who
+// can write to the folder can also remove it.
 #include "vault/secret_store.h"
 
 #include <errno.h>
@@ -22,9 +22,13 @@ static const char store_word[] = "penstock-secret 1\n";
 int secret_store_name(const char *name, struct error *err) {
     static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.";
     size_t len = strlen(name);
-    if (len > 0 && len <= SECRET_STORE_NAME_MAX && strspn(name, allowed) == len && name[0] != '.' && name[0] != '-') return 0;
-    return error_set(err, -EINVAL, "\"%.80s\" is not a name for a secret; write 1 to %d letters, digits, '_', '-' or '.', "
-                                   "such as github-token", name, SECRET_STORE_NAME_MAX);
+    if (len > 0 && len <= SECRET_STORE_NAME_MAX && strspn(name, allowed) == len && name[0] != '.' && name[0] != '-')
+        return 0;
+    // A secret given by mistake must not be shown.
+    return error_set(err, -EINVAL,
+                     "\"%s\" is not a name for a secret; write 1 to %d letters, digits, '_', '-' or '.', "
+                     "such as github-token",
+                     len > 16 ? "..." : name, SECRET_STORE_NAME_MAX);
 }
 
 // ---- the form ----
@@ -78,14 +82,19 @@ static int store_key(const struct state_folder *folder, uint8_t ret_key[SECRET_S
     if (!key) return error_set(err, -ENOMEM, "out of memory for the store's key");
     int r = state_folder_read(folder, SECRET_STORE_KEY, key, SECRET_STORE_KEY_SIZE, &len, err);
     if (r == -ENOENT) {
-        len = SECRET_STORE_KEY_SIZE;
-        random_bytes(key, len);
-        r = state_folder_write(folder, SECRET_STORE_KEY, true, key, len, err);
-        if (r == -EEXIST) r = state_folder_read(folder, SECRET_STORE_KEY, key, SECRET_STORE_KEY_SIZE, &len, err);
+        AUTO_CLOSE int lock = state_folder_lock(folder, err);
+        r = lock < 0 ? lock : state_folder_read(folder, SECRET_STORE_KEY, key, SECRET_STORE_KEY_SIZE, &len, err);
+        if (r == -ENOENT) {
+            len = SECRET_STORE_KEY_SIZE;
+            random_bytes(key, len);
+            r = state_folder_write(folder, SECRET_STORE_KEY, key, len, err);
+        }
     }
     if (r == 0 && len != SECRET_STORE_KEY_SIZE)
-        r = error_set(err, -EBADMSG, "\"%s/%s\" is not a key of the store; restore it, or remove the folder and set the "
-                                     "secrets again", folder->path, SECRET_STORE_KEY);
+        r = error_set(err, -EBADMSG,
+                      "\"%s/%s\" is not a key of the store; restore it, or remove the folder and set the "
+                      "secrets again",
+                      folder->path, SECRET_STORE_KEY);
     if (r == 0) memcpy(ret_key, key, SECRET_STORE_KEY_SIZE);
     secure_free(key);
     return r;
@@ -98,7 +107,8 @@ int vault_secret_check(const void *value, size_t len, struct error *err) {
         return error_set(err, -E2BIG, "the secret is longer than %d bytes, which no header can hold", IPC_SECRET_MAX);
     for (size_t i = 0; i < len; i++) {
         if ((bytes[i] < 0x20 && bytes[i] != '\t') || bytes[i] == 0x7f)
-            return error_set(err, -EINVAL, "the secret has a line break, NUL or other control byte, which a header cannot hold");
+            return error_set(err, -EINVAL,
+                             "the secret has a line break, NUL or other control byte, which a header cannot hold");
     }
     return 0;
 }
@@ -118,7 +128,7 @@ int vault_secret_set(const char *name, const void *value, size_t len, struct err
         r = secret_store_seal(key, name, value, len, file);
         if (r < 0) error_set(err, r, "OpenSSL cannot encrypt the secret; is libcrypto whole?");
     }
-    if (r > 0) r = state_folder_write(&folder, name, false, file, (size_t)r, err);
+    if (r > 0) r = state_folder_write(&folder, name, file, (size_t)r, err);
     secure_free(key);
     state_folder_close(&folder);
     return r;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A loop over the channel and the commands that run. A command is `sh -c` in a session of its own, with nothing as input,
-// its standard error thrown away (it may show the secret), and its output in a pipe whose reading end goes to the vault.
-// When it ends, or its time is over, its whole process group is killed before it is reaped, while the number is still its.
+// A loop over the channel and the commands that run. A command is `sh -c` in a session of its own, with nothing as
+// input, its standard error thrown away (it may show the secret), and its output in a pipe whose reading end goes to
+// the vault. When it ends, or its time is over, its whole process group is killed before it is reaped, while the number
+// is still its.
 #include "vault/source.h"
 
 #include <errno.h>
@@ -38,7 +39,8 @@ struct source {
 };
 
 // This process may wait, unlike the vault: but not for ever.
-static void source_send(const struct source *source, enum ipc_type type, uint32_t id, int status, const int *fds, size_t count) {
+static void source_send(const struct source *source, enum ipc_type type, uint32_t id, int status, const int *fds,
+                        size_t count) {
     struct ipc_source_answer answer = {.id = id, .status = status};
     for (int i = 0; i < 10; i++) {
         if (channel_send(source->channel, type, &answer, sizeof(answer), fds, count) != -EAGAIN) return;
@@ -56,8 +58,10 @@ static void source_end(const struct source *source, uint32_t id, int status) {
 static void source_path(const struct source *source, uint32_t id, const char *path) {
     // What is no regular file is refused by who reads it; opening it must not block.
     AUTO_CLOSE int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    if (fd < 0) source_end(source, id, -errno);
-    else source_send(source, IPC_SOURCE_FILE, id, 0, &fd, 1);
+    if (fd < 0)
+        source_end(source, id, -errno);
+    else
+        source_send(source, IPC_SOURCE_FILE, id, 0, &fd, 1);
 }
 
 static void source_name(const struct source *source, uint32_t id, const char *name) {
@@ -70,8 +74,10 @@ static void source_name(const struct source *source, uint32_t id, const char *na
     }
     int fds[2] = {openat(folder.fd, SECRET_STORE_KEY, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC),
                   openat(folder.fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)};
-    if (fds[0] < 0 || fds[1] < 0) source_end(source, id, -errno);
-    else source_send(source, IPC_SOURCE_STORED, id, 0, fds, 2);
+    if (fds[0] < 0 || fds[1] < 0)
+        source_end(source, id, -errno);
+    else
+        source_send(source, IPC_SOURCE_STORED, id, 0, fds, 2);
     for (size_t i = 0; i < ARRAY_LENGTH(fds); i++)
         if (fds[i] >= 0) close(fds[i]);
     state_folder_close(&folder);
@@ -101,7 +107,9 @@ static int command_start(struct source *source, struct source_command *command, 
     pid_t pid = fork();
     if (pid == 0) command_exec(text, writing);
     if (pid < 0) return -errno;
-    *command = (struct source_command){.pid = pid, .pidfd = (int)syscall(SYS_pidfd_open, pid, 0), .id = id,
+    *command = (struct source_command){.pid = pid,
+                                       .pidfd = (int)syscall(SYS_pidfd_open, pid, 0),
+                                       .id = id,
                                        .end_us = clock_us() + (uint64_t)source->command_ms * 1000};
     source_send(source, IPC_SOURCE_OUTPUT, id, 0, &reading, 1);
     return 0;
@@ -167,9 +175,15 @@ static bool source_serve(struct source *source) {
     struct ipc_source_ask ask;
     memcpy(&ask, message.body, sizeof(ask));
     switch ((enum ipc_source_kind)ask.kind) {
-    case IPC_SOURCE_PATH: source_path(source, ask.id, ask.text); break;
-    case IPC_SOURCE_NAME: source_name(source, ask.id, ask.text); break;
-    case IPC_SOURCE_SHELL: source_shell(source, ask.id, ask.text); break;
+    case IPC_SOURCE_PATH:
+        source_path(source, ask.id, ask.text);
+        break;
+    case IPC_SOURCE_NAME:
+        source_name(source, ask.id, ask.text);
+        break;
+    case IPC_SOURCE_SHELL:
+        source_shell(source, ask.id, ask.text);
+        break;
     }
     return true;
 }
@@ -179,7 +193,8 @@ int source_main(int channel, int command_ms) {
     for (bool open = true; open;) {
         struct pollfd items[SOURCE_COMMANDS_MAX + 1];
         for (size_t i = 0; i < SOURCE_COMMANDS_MAX; i++)
-            items[i] = (struct pollfd){.fd = source.commands[i].pid > 0 ? source.commands[i].pidfd : -1, .events = POLLIN};
+            items[i] =
+                (struct pollfd){.fd = source.commands[i].pid > 0 ? source.commands[i].pidfd : -1, .events = POLLIN};
         items[SOURCE_COMMANDS_MAX] = (struct pollfd){.fd = channel, .events = POLLIN};
         if (poll(items, ARRAY_LENGTH(items), source_timeout(&source)) < 0 && errno != EINTR) break;
         source_look(&source, items);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vault's helper: it opens files and runs commands as the user who started Penstock, which the isolated vault cannot,
-// and hands over descriptors. It reads no secret itself.
+// The vault's helper: it opens files and runs commands as the user who started Penstock, which the isolated vault
+// cannot, and hands over descriptors. It reads no secret itself.
 #pragma once
 
 #include "base/error.h"

@@ -19,11 +19,16 @@ static int state_path(char ret_path[PATH_MAX], struct error *err) {
     int len;
     if (given && *given && *given != '/')
         return error_set(err, -EINVAL, "%s=\"%s\" is not an absolute path; write one", variable, given);
-    if (given && *given) len = snprintf(ret_path, PATH_MAX, "%s", given);
-    else if (geteuid() == 0) len = snprintf(ret_path, PATH_MAX, "/var/lib/penstock");
-    else if (state && *state == '/') len = snprintf(ret_path, PATH_MAX, "%s/penstock", state);
-    else if (home && *home == '/') len = snprintf(ret_path, PATH_MAX, "%s/.local/state/penstock", home);
-    else return error_set(err, -ENOENT, "no place for keys: HOME is not set; set it, or XDG_STATE_HOME");
+    if (given && *given)
+        len = snprintf(ret_path, PATH_MAX, "%s", given);
+    else if (geteuid() == 0)
+        len = snprintf(ret_path, PATH_MAX, "/var/lib/penstock");
+    else if (state && *state == '/')
+        len = snprintf(ret_path, PATH_MAX, "%s/penstock", state);
+    else if (home && *home == '/')
+        len = snprintf(ret_path, PATH_MAX, "%s/.local/state/penstock", home);
+    else
+        return error_set(err, -ENOENT, "no place for keys: HOME is not set; set it, or XDG_STATE_HOME");
     if (len >= PATH_MAX - NAME_MAX) return error_set(err, -ENAMETOOLONG, "the path of the state folder is too long");
     return 0;
 }
@@ -43,8 +48,10 @@ static int check_folder(int fd, const char *path, struct error *err) {
     struct stat status;
     if (fstat(fd, &status) < 0) return error_set(err, -errno, "\"%s\": %s", path, strerror(errno));
     if (status.st_uid != geteuid())
-        return error_set(err, -EPERM, "\"%s\" belongs to user %u, not to %u; keys are not kept there: chown it, or set "
-                                      "XDG_STATE_HOME", path, status.st_uid, geteuid());
+        return error_set(err, -EPERM,
+                         "\"%s\" belongs to user %u, not to %u; keys are not kept there: chown it, or set "
+                         "XDG_STATE_HOME",
+                         path, status.st_uid, geteuid());
     if (status.st_mode & (S_IWGRP | S_IWOTH))
         return error_set(err, -EPERM, "\"%s\" can be changed by others (mode %04o); run: chmod go-w '%s'", path,
                          status.st_mode & 07777, path);
@@ -85,8 +92,8 @@ int state_folder_lock(const struct state_folder *folder, struct error *err) {
     if (fd < 0) return error_set(err, -errno, "cannot lock \"%s\": %s", folder->path, strerror(errno));
     for (uint64_t end = clock_us() + LOCK_WAIT_US; flock(fd, LOCK_EX | LOCK_NB) < 0;) {
         if ((errno != EWOULDBLOCK && errno != EINTR) || clock_us() > end)
-            return error_set(err, -errno, "cannot lock \"%s\": %s; another penstock holds it: end that one", folder->path,
-                             strerror(errno));
+            return error_set(err, -errno, "cannot lock \"%s\": %s; another penstock holds it: end that one",
+                             folder->path, strerror(errno));
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
     }
     return TAKE_FD(fd);
@@ -100,8 +107,10 @@ int state_folder_check(int fd, uid_t owner, const char *path, struct error *err)
         return error_set(err, -EPERM, "\"%s\" belongs to user %u, not to %u; run: chown %u '%s'", path, status.st_uid,
                          owner, owner, path);
     if (status.st_mode & 077)
-        return error_set(err, -EPERM, "\"%s\" is open to others (mode %04o), who may know it; if they do not, run: chmod "
-                                      "600 '%s', else remove it", path, status.st_mode & 07777, path);
+        return error_set(err, -EPERM,
+                         "\"%s\" is open to others (mode %04o), who may know it; if they do not, run: chmod "
+                         "600 '%s', else remove it",
+                         path, status.st_mode & 07777, path);
     return 0;
 }
 
@@ -145,15 +154,14 @@ static int write_all(int fd, const uint8_t *bytes, size_t len) {
     return fsync(fd) < 0 ? -errno : 0;
 }
 
-int state_folder_write(const struct state_folder *folder, const char *name, bool fresh, const void *bytes, size_t len,
+int state_folder_write(const struct state_folder *folder, const char *name, const void *bytes, size_t len,
                        struct error *err) {
     char temporary[32];
     snprintf(temporary, sizeof(temporary), ".new-%08x%08x", random_u32(), random_u32());
     AUTO_CLOSE int fd = openat(folder->fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     int r = fd < 0 || fchmod(fd, 0600) < 0 ? -errno : write_all(fd, bytes, len); // whatever the umask is
-    if (r == 0 && fresh && linkat(folder->fd, temporary, folder->fd, name, 0) < 0) r = -errno;
-    if (r == 0 && !fresh && renameat(folder->fd, temporary, folder->fd, name) < 0) r = -errno;
-    if (fd >= 0 && (r < 0 || fresh)) unlinkat(folder->fd, temporary, 0);
+    if (r == 0 && renameat(folder->fd, temporary, folder->fd, name) < 0) r = -errno;
+    if (fd >= 0 && r < 0) unlinkat(folder->fd, temporary, 0);
     if (r == 0 && fsync(folder->fd) < 0) r = -errno;
     return r < 0 ? error_set(err, r, "cannot write \"%s/%s\": %s", folder->path, name, strerror(-r)) : 0;
 }

@@ -2,8 +2,8 @@
 // The vault process: one for all gates of a main.
 //
 // Start: fork the helper (vault/source.c), which keeps the user's rights and environment; open or make the CA; become
-// nobody in particular, where main is root; isolate. From then on this process opens nothing: files and outputs of commands
-// come as descriptors from the helper, values of main's environment as memory files from main.
+// nobody in particular, where main is root; isolate. From then on this process opens nothing: files and outputs of
+// commands come as descriptors from the helper, values of main's environment as memory files from main.
 //
 // Secrets and private keys are in one locked arena (vault/secure.c). A gate's rules come before its channel and never
 // change; another policy means another channel. If the helper dies this process ends too, and main starts another.
@@ -223,8 +223,10 @@ int vault_main(int channel) {
     vault.secrets.data = &vault;
     int r = vault_start(&vault, &err);
     vault.secrets.base = vault.base;
-    if (r < 0) vault_send_text(channel, IPC_ERROR, err.text);
-    else event_base_dispatch(vault.base);
+    if (r < 0)
+        vault_send_text(channel, IPC_ERROR, err.text);
+    else
+        event_base_dispatch(vault.base);
     vault_done(&vault);
     return r < 0 || vault.failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Questions of a gate wait in order until what they need is there; a value is put together when it is sent, so none waits
-// anywhere. A gate with too many open questions, or one that does not take its answers, is not read from. A gate that
-// names a rule it does not have, or sends what no gate sends, loses its channel, and so every credential.
+// Questions of a gate wait in order until what they need is there; a value is put together when it is sent, so none
+// waits anywhere. A gate with too many open questions, or one that does not take its answers, is not read from. A gate
+// that names a rule it does not have, or sends what no gate sends, loses its channel, and so every credential.
 #include "vault/vault_gate.h"
 
 #include <errno.h>
@@ -80,7 +80,8 @@ static int send_leaf(struct vault_gate *gate, uint32_t rule) {
         memcpy(tail, leaf->der, leaf->der_len);
         memcpy(tail + leaf->der_len, authority->der, authority->der_len);
     }
-    int r = channel_send_tail(gate->channel, IPC_LEAF, &answer, sizeof(answer), tail, answer.leaf_length + answer.ca_length);
+    int r = channel_send_tail(gate->channel, IPC_LEAF, &answer, sizeof(answer), tail,
+                              answer.leaf_length + answer.ca_length);
     explicit_bzero(&answer, sizeof(answer));
     return r;
 }
@@ -95,7 +96,8 @@ static int send_value(struct vault_gate *gate, const struct gate_ask *ask) {
     // The value of this moment: since the question was ready it may have become another one, or none.
     if (r == 0 && secret && !secret->value) r = secret->status < 0 ? secret->status : -EIO;
     if (r == 0)
-        r = template_fill(rule->value, rule->basic, secret ? secret->value : (const uint8_t *)"", secret ? secret->len : 0, value);
+        r = template_fill(rule->value, rule->basic, secret ? secret->value : (const uint8_t *)"",
+                          secret ? secret->len : 0, value);
     answer.status = r < 0 ? r : 0;
     answer.length = r < 0 ? 0 : (uint32_t)r;
     r = channel_send_tail(gate->channel, IPC_VALUE, &answer, sizeof(answer), value, answer.length);

@@ -10,7 +10,7 @@ struct event_base;
 
 struct vault_rule {
     char host[NAME_SIZE];
-    char *value;           // template
+    char *value; // template
     bool basic;
     struct secret *secret; // NULL: the template needs none
     bool given;            // a value went out

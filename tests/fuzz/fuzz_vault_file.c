@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of the vault as they are read back: a stored secret and a CA. Of secrets, only what seal made opens; of CAs, only one
-// whose key belongs to its certificate. First byte: which.
+// Files of the vault as they are read back: a stored secret and a CA. Of secrets, only what seal made opens; of CAs,
+// only one whose key belongs to its certificate. First byte: which.
 #include "vault/authority.h"
 #include "vault/secret_store.h"
 #include "vault/secure.h"
@@ -31,7 +31,9 @@ static void fuzz_authority(const uint8_t *data, size_t size) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (secure_init(NULL) < 0) abort();
     if (size == 0) return 0;
-    if (data[0] & 1) fuzz_authority(data + 1, size - 1);
-    else fuzz_secret(data + 1, size - 1);
+    if (data[0] & 1)
+        fuzz_authority(data + 1, size - 1);
+    else
+        fuzz_secret(data + 1, size - 1);
     return 0;
 }

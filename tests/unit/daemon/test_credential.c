@@ -43,7 +43,8 @@ static const char *ask(int gate, uint32_t rule) {
     assert_int_equal(channel_wait(gate, 20000, channel_buffer, sizeof(channel_buffer), &message), 1);
     assert_int_equal(message.type, IPC_VALUE);
     memcpy(&value, message.body, sizeof(value));
-    snprintf(text, sizeof(text), "%d:%.*s", value.status, (int)value.length, (const char *)message.body + sizeof(value));
+    snprintf(text, sizeof(text), "%d:%.*s", value.status, (int)value.length,
+             (const char *)message.body + sizeof(value));
     return text;
 }
 
@@ -64,7 +65,8 @@ static void test_life(void **state) {
     int gate = -1, again = -1;
     // Executed with it in its environment, see main.
     assert_true(in_own_environment("GITHUB_TOKEN=ghp_fromenv"));
-    if (make("github:octo/hello", "header:x.example:X-Key:k {secret}=cmd:printf \"$GITHUB_TOKEN:$HOME\"", &credentials, &err) < 0)
+    if (make("github:octo/hello", "header:x.example:X-Key:k {secret}=cmd:printf \"$GITHUB_TOKEN:$HOME\"", &credentials,
+             &err) < 0)
         fail_msg("%s", err.text);
     assert_null(getenv("GITHUB_TOKEN"));
     assert_false(in_own_environment("ghp_fromenv"));
@@ -74,8 +76,8 @@ static void test_life(void **state) {
     assert_true(len > 200);
     assert_int_equal(credentials_join(credentials, &vault, &gate, &err), 0);
     assert_string_equal(ask(gate, 0), "0:Basic eC1hY2Nlc3MtdG9rZW46Z2hwX2Zyb21lbnY="); // github.com
-    assert_string_equal(ask(gate, 1), "0:Bearer ghp_fromenv");                          // api.github.com
-    assert_string_equal(ask(gate, 2), "0:k :/rig/home");                                // the user's environment, without it
+    assert_string_equal(ask(gate, 1), "0:Bearer ghp_fromenv");                         // api.github.com
+    assert_string_equal(ask(gate, 2), "0:k :/rig/home"); // the user's environment, without it
     // One that died: another one has the same values.
     kill(vault.pid, SIGKILL);
     role_stop(&vault, 1000);

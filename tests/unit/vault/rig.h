@@ -25,7 +25,7 @@
 // A new folder under /tmp, PENSTOCK_STATE_FOLDER in it. Also goes back to the first one's absence: rig_done removes it.
 void rig_init(void);
 void rig_done(void);
-const char *rig_path(const char *name); // in the folder; one at a time
+const char *rig_path(const char *name);               // in the folder; one at a time
 void rig_write(const char *name, const char *text);   // in place
 void rig_replace(const char *name, const char *text); // by rename
 mode_t rig_mode(const char *path);

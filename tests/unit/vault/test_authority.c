@@ -147,7 +147,8 @@ static void test_damaged(void **state) {
     assert_true(len > 300);
     assert_int_equal(authority_parse(bytes, (size_t)len, &authority, NULL), 0);
     authority_done(&authority);
-    for (ssize_t cut = 0; cut < len; cut++) assert_int_equal(authority_parse(bytes, (size_t)cut, &authority, NULL), -EINVAL);
+    for (ssize_t cut = 0; cut < len; cut++)
+        assert_int_equal(authority_parse(bytes, (size_t)cut, &authority, NULL), -EINVAL);
     for (ssize_t i = 0; i < 46; i++) { // word and key
         bytes[i] ^= 1;
         assert_int_equal(authority_parse(bytes, (size_t)len, &authority, NULL), -EINVAL);

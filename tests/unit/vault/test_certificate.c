@@ -36,7 +36,8 @@ static int verify(X509 *leaf, const char *host, int64_t now) {
     X509_STORE_add_cert(store, authority.certificate);
     assert_int_equal(X509_STORE_CTX_init(context, store, leaf, NULL), 1);
     X509_VERIFY_PARAM *param = X509_STORE_CTX_get0_param(context);
-    X509_VERIFY_PARAM_set_flags(param, X509_V_FLAG_X509_STRICT | X509_V_FLAG_CHECK_SS_SIGNATURE | X509_V_FLAG_POLICY_CHECK);
+    X509_VERIFY_PARAM_set_flags(param,
+                                X509_V_FLAG_X509_STRICT | X509_V_FLAG_CHECK_SS_SIGNATURE | X509_V_FLAG_POLICY_CHECK);
     X509_VERIFY_PARAM_set_purpose(param, X509_PURPOSE_SSL_SERVER);
     X509_VERIFY_PARAM_set_time(param, now);
     assert_int_equal(X509_VERIFY_PARAM_set1_host(param, host, 0), 1);
@@ -50,7 +51,9 @@ static int verify(X509 *leaf, const char *host, int64_t now) {
 static void test_verified(void **state) {
     (void)state;
     static const char *const hosts[] = {
-        "github.com", "a.b-c.example", "under_score.example",
+        "github.com",
+        "a.b-c.example",
+        "under_score.example",
         "a123456789012345678901234567890123456789012345678901234.example", // 64: fits a common name
         "a1234567890123456789012345678901234567890123456789012345.example",
     };
@@ -60,7 +63,8 @@ static void test_verified(void **state) {
         assert_int_equal(verify(leaf, hosts[i], NOW), X509_V_OK);
         assert_int_equal(verify(leaf, hosts[i], NOW - CERTIFICATE_DAY + 1), X509_V_OK); // a clock that is behind
         assert_int_equal(verify(leaf, hosts[i], NOW + CERTIFICATE_LEAF_DAYS * CERTIFICATE_DAY - 1), X509_V_OK);
-        assert_int_equal(verify(leaf, hosts[i], NOW + CERTIFICATE_LEAF_DAYS * CERTIFICATE_DAY + 1), X509_V_ERR_CERT_HAS_EXPIRED);
+        assert_int_equal(verify(leaf, hosts[i], NOW + CERTIFICATE_LEAF_DAYS * CERTIFICATE_DAY + 1),
+                         X509_V_ERR_CERT_HAS_EXPIRED);
         assert_int_equal(verify(leaf, hosts[i], NOW - 2 * CERTIFICATE_DAY), X509_V_ERR_CERT_NOT_YET_VALID);
         assert_int_equal(verify(leaf, "other.example", NOW), X509_V_ERR_HOSTNAME_MISMATCH);
         char sub[300];
@@ -92,14 +96,26 @@ static void test_serials_differ(void **state) {
 
 static void test_no_host(void **state) {
     (void)state;
-    static const char *const hosts[] = {"*.example.com", "*", "", "192.0.2.1", "[2001:db8::1]", "UPPER.example", "a..b", "a.example.",
-                                        "a.example,DNS:b.example", "a b", "a.example:443", "..", "2001:db8::1"};
+    static const char *const hosts[] = {"*.example.com",
+                                        "*",
+                                        "",
+                                        "192.0.2.1",
+                                        "[2001:db8::1]",
+                                        "UPPER.example",
+                                        "a..b",
+                                        "a.example.",
+                                        "a.example,DNS:b.example",
+                                        "a b",
+                                        "a.example:443",
+                                        "..",
+                                        "2001:db8::1"};
     EVP_PKEY *key;
     assert_int_equal(certificate_key_new(&key), 0);
     for (size_t i = 0; i < ARRAY_LENGTH(hosts); i++) {
         struct error err = {0};
         X509 *leaf = NULL;
-        assert_int_equal(certificate_leaf_new(authority.certificate, authority.key, key, hosts[i], NOW, &leaf, &err), -EINVAL);
+        assert_int_equal(certificate_leaf_new(authority.certificate, authority.key, key, hosts[i], NOW, &leaf, &err),
+                         -EINVAL);
         assert_null(leaf);
         assert_non_null(strstr(err.text, "not one host name"));
     }
@@ -144,8 +160,9 @@ static int openssl_verify(const char *host) {
     snprintf(ca, sizeof(ca), "%s", rig_path("ca.pem"));
     snprintf(leaf, sizeof(leaf), "%s", rig_path("leaf.pem"));
     snprintf(time, sizeof(time), "%lld", (long long)NOW);
-    const char *argv[] = {"openssl", "verify", "-x509_strict", "-check_ss_sig", "-purpose", "sslserver", "-attime", time,
-                          "-verify_hostname", host, "-no-CApath", "-CAfile", ca, leaf, NULL};
+    const char *argv[] = {
+        "openssl",          "verify", "-x509_strict", "-check_ss_sig", "-purpose", "sslserver", "-attime", time,
+        "-verify_hostname", host,     "-no-CApath",   "-CAfile",       ca,         leaf,        NULL};
     posix_spawn_file_actions_t quiet;
     posix_spawn_file_actions_init(&quiet);
     posix_spawn_file_actions_addopen(&quiet, 1, "/dev/null", O_WRONLY, 0);

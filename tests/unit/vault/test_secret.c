@@ -187,7 +187,8 @@ static void test_command(void **state) {
     (void)state;
     char script[512];
     setenv("RIG_FILE", rig_path("count"), 1);
-    snprintf(script, sizeof(script), "echo x >> '%s'; wc -l < '%s' | tr -d ' '; echo noise >&2", rig_path("count"), getenv("RIG_FILE"));
+    snprintf(script, sizeof(script), "echo x >> '%s'; wc -l < '%s' | tr -d ' '; echo noise >&2", rig_path("count"),
+             getenv("RIG_FILE"));
     struct secret *secret = ref("cmd:", script);
     uint64_t now = clock_us();
     assert_int_equal(rig_fetch_at(&rig, secret, now), 0);
@@ -313,7 +314,8 @@ static void test_rotation_during_round(void **state) {
     (void)state;
     rig_write("token", "first");
     struct secret *secret = ref("file:", rig_path("token"));
-    struct order orders[2] = {{.waiter.done = note, .status = 1, .secret = secret}, {.waiter.done = note, .status = 1, .secret = secret}};
+    struct order orders[2] = {{.waiter.done = note, .status = 1, .secret = secret},
+                              {.waiter.done = note, .status = 1, .secret = secret}};
     secret_fetch(secret, &orders[0].waiter, clock_us());
     nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL); // the helper has opened it
     rig_replace("token", "second");

@@ -27,7 +27,8 @@ static void set(const char *name, const char *value) {
 
 static void test_form(void **state) {
     (void)state;
-    uint8_t file[SECRET_STORE_FILE_MAX], again[SECRET_STORE_FILE_MAX], value[IPC_SECRET_MAX], other[SECRET_STORE_KEY_SIZE] = {9};
+    uint8_t file[SECRET_STORE_FILE_MAX], again[SECRET_STORE_FILE_MAX], value[IPC_SECRET_MAX],
+        other[SECRET_STORE_KEY_SIZE] = {9};
     static uint8_t large[IPC_SECRET_MAX];
     int len = secret_store_seal(key, "name", (const uint8_t *)"the value", 9, file);
     assert_int_equal(len, 18 + 12 + 9 + 16);
@@ -60,7 +61,18 @@ static void test_names(void **state) {
     (void)state;
     static const char *const good[] = {"a", "github-token", "A.b_c-9", "_x",
                                        "a123456789012345678901234567890123456789012345678901234567890123"};
-    static const char *const bad[] = {"", ".", "..", ".key", ".lock", "-x", "a/b", "../a", "a b", "a\n", "ü", "a:b",
+    static const char *const bad[] = {"",
+                                      ".",
+                                      "..",
+                                      ".key",
+                                      ".lock",
+                                      "-x",
+                                      "a/b",
+                                      "../a",
+                                      "a b",
+                                      "a\n",
+                                      "ü",
+                                      "a:b",
                                       "a1234567890123456789012345678901234567890123456789012345678901234"};
     for (size_t i = 0; i < ARRAY_LENGTH(good); i++) assert_int_equal(secret_store_name(good[i], NULL), 0);
     for (size_t i = 0; i < ARRAY_LENGTH(bad); i++) {

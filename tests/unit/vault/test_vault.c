@@ -16,7 +16,7 @@
 
 #define NOBODY 65534
 
-static uid_t runner;  // of the vault
+static uid_t runner; // of the vault
 static pid_t vault;
 static int channel;
 static _Alignas(max_align_t) char buffer[CHANNEL_BUFFER_SIZE];
@@ -29,7 +29,8 @@ static size_t ca_len;
 static void fork_vault(const int pair[2]) {
     vault = fork();
     if (vault == 0) {
-        if (runner != getuid() && (setresgid(runner, runner, runner) < 0 || setresuid(runner, runner, runner) < 0)) _exit(99);
+        if (runner != getuid() && (setresgid(runner, runner, runner) < 0 || setresuid(runner, runner, runner) < 0))
+            _exit(99);
         if (dup2(pair[1], 3) < 0 || syscall(SYS_close_range, 4U, ~0U, 0) < 0) _exit(98);
         execl("/proc/self/exe", "vault", "@vault", NULL);
         _exit(97);
@@ -348,7 +349,8 @@ static pid_t helper_of(pid_t parent) {
         snprintf(path, sizeof(path), "/proc/%.20s/stat", entry->d_name);
         FILE *file = fopen(path, "re");
         if (!file) continue;
-        if (fgets(text, sizeof(text), file) && sscanf(text, "%d (%31[^)]) %c %d", &pid, name, &kind, &above) == 4 && above == parent)
+        if (fgets(text, sizeof(text), file) && sscanf(text, "%d (%31[^)]) %c %d", &pid, name, &kind, &above) == 4 &&
+            above == parent)
             found = pid;
         fclose(file);
     }
@@ -401,11 +403,13 @@ static int found_in_memory(pid_t pid, const uint8_t *bytes, size_t len) {
     while (fgets(line, sizeof(line), maps)) {
         unsigned long first, end;
         char rights[8];
-        if (sscanf(line, "%lx-%lx %7s", &first, &end, rights) != 3 || rights[1] != 'w' || strstr(line, "[vvar]")) continue;
+        if (sscanf(line, "%lx-%lx %7s", &first, &end, rights) != 3 || rights[1] != 'w' || strstr(line, "[vvar]"))
+            continue;
         if (end - first > 64UL << 20) continue; // a sanitizer's shadow
         uint8_t *copy = malloc(end - first);
         ssize_t got = pread(memory, copy, end - first, (off_t)first);
-        for (uint8_t *at = copy; got > 0 && (at = memmem(at, (size_t)(copy + got - at), bytes, len)) != NULL; at += len) found++;
+        for (uint8_t *at = copy; got > 0 && (at = memmem(at, (size_t)(copy + got - at), bytes, len)) != NULL; at += len)
+            found++;
         free(copy);
     }
     fclose(maps);
@@ -472,8 +476,9 @@ static void test_wiped(void **state) {
     assert_string_equal(value, secret);
     settle(vault);
     assert_int_equal(found_in_memory(vault, copy, 32), 2); // two sources
-    close(gate); // the last user of both
-    for (int i = 0; i < 100 && found_in_memory(vault, copy, 32) > 0; i++) nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    close(gate);                                           // the last user of both
+    for (int i = 0; i < 100 && found_in_memory(vault, copy, 32) > 0; i++)
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     assert_int_equal(found_in_memory(vault, copy, 32), 0);
     assert_int_equal(found_in_memory(helper_of(vault), copy, 32), 0);
 }
@@ -484,7 +489,8 @@ static void test_status(void **state) {
     unsigned seen = 0;
     struct rlimit limit;
     assert_int_equal(getrlimit(RLIMIT_MEMLOCK, &limit), 0);
-    unsigned locked = !ISOLATE_SANITIZED && limit.rlim_cur >= 8 << 20 ? 4096 : 0; // KiB: the arena, where it may be locked
+    unsigned locked =
+        !ISOLATE_SANITIZED && limit.rlim_cur >= 8 << 20 ? 4096 : 0; // KiB: the arena, where it may be locked
     snprintf(path, sizeof(path), "/proc/%d/status", (int)vault);
     FILE *file = fopen(path, "re");
     while (fgets(line, sizeof(line), file)) {
