@@ -90,14 +90,14 @@ static int send_value(struct vault_gate *gate, const struct gate_ask *ask) {
     struct vault_rule *rule = &gate->rules->rules[ask->rule];
     const struct secret *secret = rule->secret;
     struct ipc_value answer = {.id = ask->id, .rule = ask->rule, .epoch = secret ? secret->epoch : 1};
-    uint8_t *value = secure_new(IPC_SECRET_MAX);
+    const uint8_t *plain = secret && secret->value ? secret->value : (const uint8_t *)"";
+    size_t len = secret && secret->value ? secret->len : 0, size = template_size(rule->value, len);
+    uint8_t *value = secure_new(size);
     int r = ask->status;
     if (r == 0 && !value) r = -ENOMEM;
     // The value of this moment: since the question was ready it may have become another one, or none.
     if (r == 0 && secret && !secret->value) r = secret->status < 0 ? secret->status : -EIO;
-    if (r == 0)
-        r = template_fill(rule->value, rule->basic, secret ? secret->value : (const uint8_t *)"",
-                          secret ? secret->len : 0, value);
+    if (r == 0) r = template_fill(rule->value, rule->basic, plain, len, value, size);
     answer.status = r < 0 ? r : 0;
     answer.length = r < 0 ? 0 : (uint32_t)r;
     r = channel_send_tail(gate->channel, IPC_VALUE, &answer, sizeof(answer), value, answer.length);

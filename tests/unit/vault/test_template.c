@@ -7,8 +7,11 @@
 static uint8_t out[IPC_SECRET_MAX];
 
 static void fills(const char *value, bool basic, const char *secret, const char *wanted) {
-    int len = template_fill(value, basic, (const uint8_t *)secret, strlen(secret), out);
+    size_t size = template_size(value, strlen(secret));
+    int len = template_fill(value, basic, (const uint8_t *)secret, strlen(secret), out, size);
     assert_int_equal(len, strlen(wanted));
+    assert_int_equal(template_fill(value, basic, (const uint8_t *)secret, strlen(secret), out, strlen(wanted) - 1),
+                     -E2BIG);
     assert_memory_equal(out, wanted, (size_t)len);
 }
 
@@ -31,15 +34,15 @@ static void test_refused(void **state) {
     (void)state;
     static uint8_t large[IPC_SECRET_MAX];
     memset(large, 'x', sizeof(large));
-    assert_int_equal(template_fill("{secret}", false, large, sizeof(large), out), IPC_SECRET_MAX);
-    assert_int_equal(template_fill("x{secret}", false, large, sizeof(large), out), -E2BIG);
-    assert_int_equal(template_fill("{secret}{secret}", false, large, sizeof(large) / 2 + 1, out), -E2BIG);
-    assert_int_equal(template_fill("{secret}", true, large, 24570, out), 6 + 32760);
-    assert_int_equal(template_fill("{secret}", true, large, 24573, out), -E2BIG);
-    assert_int_equal(template_fill("{secret}", false, (const uint8_t *)"", 0, out), -EINVAL);
-    assert_int_equal(template_fill("{secret}", false, (const uint8_t *)" a", 2, out), -EINVAL);
-    assert_int_equal(template_fill("{secret}", false, (const uint8_t *)"a\t", 2, out), -EINVAL);
-    assert_int_equal(template_fill("Bearer {secret}", false, (const uint8_t *)"", 0, out), -EINVAL);
+    assert_int_equal(template_fill("{secret}", false, large, sizeof(large), out, sizeof(out)), IPC_SECRET_MAX);
+    assert_int_equal(template_fill("x{secret}", false, large, sizeof(large), out, sizeof(out)), -E2BIG);
+    assert_int_equal(template_fill("{secret}{secret}", false, large, sizeof(large) / 2 + 1, out, sizeof(out)), -E2BIG);
+    assert_int_equal(template_fill("{secret}", true, large, 24570, out, sizeof(out)), 6 + 32760);
+    assert_int_equal(template_fill("{secret}", true, large, 24573, out, sizeof(out)), -E2BIG);
+    assert_int_equal(template_fill("{secret}", false, (const uint8_t *)"", 0, out, sizeof(out)), -EINVAL);
+    assert_int_equal(template_fill("{secret}", false, (const uint8_t *)" a", 2, out, sizeof(out)), -EINVAL);
+    assert_int_equal(template_fill("{secret}", false, (const uint8_t *)"a\t", 2, out, sizeof(out)), -EINVAL);
+    assert_int_equal(template_fill("Bearer {secret}", false, (const uint8_t *)"", 0, out, sizeof(out)), -EINVAL);
 }
 
 int main(void) {
