@@ -11,7 +11,7 @@
 
 int secure_init(struct error *err) {
     // The user's environment reaches this process for the sake of commands: OPENSSL_CONF could load code.
-    if (OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT, NULL) != 1)
+    if (OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, NULL) != 1)
         return error_set(err, -ENOMEM, "OpenSSL cannot be set up; is libcrypto whole?");
     if (CRYPTO_secure_malloc_initialized()) return 0;
     // 2: usable, but not locked.

@@ -24,7 +24,7 @@ static int teardown(void **state) {
 }
 
 static struct secret *ref(const char *kind, const char *place) {
-    char reference[512];
+    char reference[1024];
     struct secret *secret = NULL;
     snprintf(reference, sizeof(reference), "%s%s", kind, place);
     assert_int_equal(secret_ref(&rig.pool, reference, &secret), 0);
