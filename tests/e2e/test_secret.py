@@ -201,10 +201,11 @@ def test_ca_install(box, state):
         result = penstock(box, state, "ca", "install")
         assert result.code == 1 and "penstock ca export ca.crt && sudo install" in result.err and result.err.count("\n") == 1, result
         return
+    # Not in the machine's own trust, and without its many certificates, which take long.
     script = """set -e
 mount -t tmpfs none /usr/local/share/ca-certificates
-cp -a /etc/ssl/certs /usr/local/share/ca-certificates/.certs
-mount --bind /usr/local/share/ca-certificates/.certs /etc/ssl/certs
+mount -t tmpfs none /etc/ssl/certs
+mount --bind /dev/null /etc/ca-certificates.conf
 "$0" ca install >&2
 "$0" ca install >&2
 "$0" ca export > /usr/local/share/ca-certificates/.exported

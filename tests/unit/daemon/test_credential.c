@@ -98,6 +98,9 @@ static void test_refused(void **state) {
     unsetenv("NONE");
     assert_int_equal(make("github=env:NONE", NULL, &credentials, &err), -ENOENT);
     assert_non_null(strstr(err.text, "env:NONE"));
+    unsetenv("MISTRAL_API_KEY");
+    assert_int_equal(make("mistral_api", NULL, &credentials, &err), -ENOENT); // the kind's default
+    assert_non_null(strstr(err.text, "env:MISTRAL_API_KEY"));
     setenv("LINES", "a\nb", 1);
     assert_int_equal(make("github=env:LINES", NULL, &credentials, &err), -EINVAL);
     assert_null(strstr(err.text, "a\nb"));
