@@ -9,16 +9,17 @@
 
 #include "base/addr.h"
 #include "base/name.h"
+#include "wire/ipc_vault.h"
 #include "wire/wire.h"
 
 enum ipc_type {
     IPC_ERROR = 1,        // any -> main: struct ipc_error, then the process ends
     // keeper
     IPC_KEEPER_START,     // main -> keeper: struct ipc_keeper_start
-    IPC_KEEPER_READY,     // keeper -> main: no body; descriptors: user namespace, network namespace
+    IPC_KEEPER_READY,     // keeper -> main: struct ipc_keeper_ready; descriptors: user namespace, network namespace
     IPC_KEEPER_GATE,      // main -> keeper: no body; descriptor: the keeper's end of a channel to a new gate
     IPC_KEEPER_PORTS,     // main -> keeper: struct ipc_ports: loopback ports opened from now on
-    IPC_GATE_SOCKETS,     // keeper -> gate: no body; descriptors in the order of enum ipc_socket
+    IPC_GATE_SOCKETS,     // keeper -> gate: no body; descriptors in the order of enum ipc_socket (IPC_SKELETON_TPROXY)
     IPC_MAPPING,          // keeper <-> gate: struct ipc_mapping
     IPC_MAPPINGS_END,     // keeper -> gate: all mappings it remembers have been sent
     // gate
@@ -34,6 +35,9 @@ enum ipc_type {
     IPC_RESOLVER_GATE,    // main -> resolver: no body; descriptor: the resolver's end of a channel to a gate
     IPC_QUERY,            // gate -> resolver: struct ipc_query
     IPC_ANSWER,           // resolver -> gate: struct ipc_answer, then the DNS message
+    // a gate's sockets where no connection waits for it (IPC_SKELETON_ROUTES)
+    IPC_GATE_PLAIN,       // keeper -> gate: struct ipc_plain; descriptors: IPC_SOCKET_UDP4 to IPC_SOCKET_RAW6
+    IPC_GATE_LISTENERS,   // keeper -> gate: no body; descriptors: 1 to IPC_FDS_MAX TCP listeners; until all were sent
     // vault
     IPC_VAULT_START,      // main -> vault: struct ipc_vault_start
     IPC_VAULT_ENV,        // main -> vault: struct ipc_vault_env; descriptor: memfd with the value, not a byte more
@@ -55,16 +59,26 @@ enum ipc_type {
     IPC_TYPE_COUNT,
 };
 
+// How the sandbox's connections come to its gate.
+enum ipc_skeleton {
+    IPC_SKELETON_TPROXY, // nft rules hold each SYN until the gate has judged it, and lead the rest to its sockets
+    IPC_SKELETON_ROUTES, // no nft: every address is the sandbox's own, one listener a port and family
+    IPC_SKELETON_COUNT,
+};
+
 // Sockets made in the sandbox's network namespace.
 enum ipc_socket {
-    IPC_SOCKET_TCP4, IPC_SOCKET_TCP6,     // tproxy listeners
-    IPC_SOCKET_UDP4, IPC_SOCKET_UDP6,     // tproxy, original destination as control message
+    IPC_SOCKET_TCP4, IPC_SOCKET_TCP6,     // tproxy listeners; TPROXY only
+    IPC_SOCKET_UDP4, IPC_SOCKET_UDP6,     // original destination as control message; ROUTES: port 53 only
     IPC_SOCKET_RAW4, IPC_SOCKET_RAW6,     // header included, mark 2
-    IPC_SOCKET_PACKET,                    // SYNs and ICMP echo requests that wait for the gate
+    IPC_SOCKET_PACKET,                    // SYNs and ICMP echo requests that wait for the gate; TPROXY only
     IPC_SOCKET_COUNT,
 };
 
 #define IPC_FDS_MAX 8
+#define IPC_PLAIN_SOCKETS 4 // of IPC_GATE_PLAIN
+#define IPC_LISTENERS_MAX (2 * IPC_PORTS_MAX)
+#define IPC_NEED_SIZE 512
 #define IPC_TEXT_SIZE 1024
 #define IPC_PORTS_MAX 64
 #define IPC_SERVERS_MAX 8
@@ -90,6 +104,18 @@ struct ipc_keeper_start {
     uid_t uid; // what the sandbox's processes are, inside and outside of its user namespace
     gid_t gid;
     struct ipc_ports loopback_ports;
+    uint32_t skeleton;     // enum ipc_skeleton: ROUTES not to try the other one first
+    struct ipc_ports ports; // TCP ports to listen on where nft is missing; none: the sandbox cannot do without it
+    char need[IPC_NEED_SIZE]; // then: what in the policy needs nft, as a person reads it
+};
+
+struct ipc_keeper_ready {
+    uint32_t skeleton;         // enum ipc_skeleton
+    char lacks[IPC_TEXT_SIZE]; // what is missing in the kernel for TPROXY; "" if nothing, or if it was not tried
+};
+
+struct ipc_plain {
+    uint32_t listeners; // that follow, at most IPC_LISTENERS_MAX
 };
 
 struct ipc_mapping {
@@ -99,6 +125,7 @@ struct ipc_mapping {
 
 struct ipc_gate_start {
     char sandbox[64]; // identifier for the log
+    uint8_t doors;    // 1: the doors of `--proxy` are open
 };
 
 struct ipc_policy {
@@ -153,81 +180,6 @@ struct ipc_answer {
     uint32_t id;
     int32_t status;              // 0, or negative errno: no answer could be had
     uint32_t length;             // of the DNS message that follows, bytes; 0 on failure
-};
-
-// ---- vault ----
-
-#define IPC_RULES_MAX 512            // of one gate: 256 bindings with two targets
-#define IPC_TEMPLATE_SIZE 1024
-#define IPC_REFERENCE_SIZE 4096
-#define IPC_SECRET_MAX 32768         // bytes of a secret, and of a header's value
-#define IPC_CERTIFICATE_MAX 4096     // DER
-#define IPC_KEY_SIZE 32              // a P-256 private key, big endian
-
-struct ipc_vault_start {
-    uid_t uid; // what the vault becomes once its files are open; 0: it stays who it is
-    gid_t gid;
-};
-
-struct ipc_vault_env {
-    char name[256];
-    uint32_t length; // of the value, bytes
-};
-
-struct ipc_vault_ready {
-    uint32_t length; // of the certificate that follows
-};
-
-// One header of one host. Rules have no number in the message: the first one after a gate, or after the start, is rule 0.
-struct ipc_vault_rule {
-    uint32_t basic;                     // 1: the value is "Basic " and the base64 form of the filled template (RFC 7617)
-    char host[NAME_SIZE];               // canonical
-    char value[IPC_TEMPLATE_SIZE];      // template with {secret}
-    char reference[IPC_REFERENCE_SIZE]; // "env:NAME" and so on; "": the template has no {secret}
-};
-
-struct ipc_leaf_ask {
-    uint32_t rule; // any rule of the host
-};
-
-struct ipc_leaf {
-    uint32_t rule;
-    int32_t status;               // 0, or negative errno: none could be made
-    int64_t renew_at;             // seconds of CLOCK_REALTIME: ask again from then on
-    uint32_t leaf_length, ca_length;
-    uint8_t key[IPC_KEY_SIZE];    // of the leaf
-};
-
-struct ipc_value_ask {
-    uint32_t id; // of the question: comes back with the answer
-    uint32_t rule;
-};
-
-struct ipc_value {
-    uint32_t id;
-    uint32_t rule;
-    int32_t status;  // 0, or negative errno: the request fails with binding_failed
-    uint32_t epoch;  // of the secret
-    uint32_t length; // of the value, bytes; 0 on failure
-};
-
-// The rule's secret is another one, or gone: connections whose requests carried a value of an epoch before this one end.
-struct ipc_value_changed {
-    uint32_t rule;
-    uint32_t epoch;
-};
-
-enum ipc_source_kind { IPC_SOURCE_PATH, IPC_SOURCE_NAME, IPC_SOURCE_SHELL };
-
-struct ipc_source_ask {
-    uint32_t id;
-    uint32_t kind;                 // enum ipc_source_kind
-    char text[IPC_REFERENCE_SIZE]; // path, name in the store, command
-};
-
-struct ipc_source_answer {
-    uint32_t id;
-    int32_t status; // of IPC_SOURCE_END: negative errno, or the command's wait status; else 0
 };
 
 // Whether body_len bytes and fd_count descriptors are what a message of this type has, with inner counts and strings
