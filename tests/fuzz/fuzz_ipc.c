@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between our processes: the first byte is a letter for the type (a number would be another type's after a
+// Messages between our processes: the first byte stands for the type, counted from 'a' (a number would be another type's after a
 // change of the enumeration), the second the descriptors, then the body, which becomes as long as the type's with FIT.
 // In what is accepted every text ends inside its field and every count is within its array. Letter 'B' is the block of a
 // policy that comes with IPC_GATE_POLICY: whatever was changed in it, what is accepted can be asked anything.
@@ -37,6 +37,22 @@ static const struct {
     {IPC_GATE_PLAIN, sizeof(struct ipc_plain)},
     {IPC_GATE_LISTENERS, 0},
     {IPC_BUFFERS, sizeof(struct ipc_buffers)},
+    {IPC_VAULT_START, sizeof(struct ipc_vault_start)},
+    {IPC_VAULT_ENV, sizeof(struct ipc_vault_env)},
+    {IPC_VAULT_READY, sizeof(struct ipc_vault_ready)},
+    {IPC_VAULT_RULE, sizeof(struct ipc_vault_rule)},
+    {IPC_VAULT_GATE, 0},
+    {IPC_VAULT_NOTICE, sizeof(struct ipc_error)},
+    {IPC_LEAF_ASK, sizeof(struct ipc_leaf_ask)},
+    {IPC_LEAF, sizeof(struct ipc_leaf)},
+    {IPC_VALUE_ASK, sizeof(struct ipc_value_ask)},
+    {IPC_VALUE, sizeof(struct ipc_value)},
+    {IPC_VALUE_CHANGED, sizeof(struct ipc_value_changed)},
+    {IPC_SOURCE_ASK, sizeof(struct ipc_source_ask)},
+    {IPC_SOURCE_FILE, sizeof(struct ipc_source_answer)},
+    {IPC_SOURCE_STORED, sizeof(struct ipc_source_answer)},
+    {IPC_SOURCE_OUTPUT, sizeof(struct ipc_source_answer)},
+    {IPC_SOURCE_END, sizeof(struct ipc_source_answer)},
 };
 _Static_assert(ARRAY_LENGTH(kinds) == IPC_TYPE_COUNT - 1, "one row a type, at the end: letters must not move");
 
@@ -56,6 +72,10 @@ static void check_body(enum ipc_type type, const void *body, size_t len) {
         struct ipc_keeper_ready keeper_ready;
         struct ipc_plain plain;
         struct ipc_buffers buffers;
+        struct ipc_vault_rule rule;
+        struct ipc_leaf leaf;
+        struct ipc_value value;
+        struct ipc_source_ask source;
         struct ipc_mapping mapping;
         struct ipc_gate_start gate_start;
         struct ipc_decision decision;
@@ -72,6 +92,12 @@ static void check_body(enum ipc_type type, const void *body, size_t len) {
     if (type == IPC_KEEPER_READY && as.keeper_ready.skeleton >= IPC_SKELETON_COUNT) abort();
     if (type == IPC_GATE_PLAIN && (as.plain.listeners == 0 || as.plain.listeners > IPC_LISTENERS_MAX)) abort();
     if (type == IPC_BUFFERS && as.buffers.large > 1) abort();
+    if (type == IPC_VAULT_RULE) check_text(as.rule.host, sizeof(as.rule.host));
+    if (type == IPC_VAULT_RULE) check_text(as.rule.value, sizeof(as.rule.value));
+    if (type == IPC_VAULT_RULE) check_text(as.rule.reference, sizeof(as.rule.reference));
+    if (type == IPC_SOURCE_ASK) check_text(as.source.text, sizeof(as.source.text));
+    if (type == IPC_LEAF && sizeof(as.leaf) + as.leaf.leaf_length + as.leaf.ca_length != len) abort();
+    if (type == IPC_VALUE && (sizeof(as.value) + as.value.length != len || as.value.rule >= IPC_RULES_MAX)) abort();
     if (type == IPC_KEEPER_PORTS) check_ports(&as.ports);
     if (type == IPC_MAPPING) check_text(as.mapping.name, NAME_SIZE);
     if (type == IPC_MAPPING && as.mapping.index >= IPC_MAPPINGS_MAX) abort();
