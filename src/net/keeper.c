@@ -33,14 +33,14 @@ const char *const keeper_address6 = SKELETON_ADDRESS6;
 bool keeper_owns(const struct addr *addr) {
     static const struct addr_prefix owned[] = {
         {.addr = {.family = ADDR_IPV4, .bytes = {192}}, .length = 29},
-        {.addr = {.family = ADDR_IPV6, .bytes = {0xfd}}, .length = 125},
+        {.addr = {.family = ADDR_IPV6, .bytes = {0xfd, 0x5a, 0x91, 0xc3, 0x7e, 0x24, 0, 1}}, .length = 125},
     };
     return addr_prefix_contains(&owned[0], addr) || addr_prefix_contains(&owned[1], addr);
 }
 
 bool keeper_serves(const struct addr *addr) {
     static const struct addr server4 = {.family = ADDR_IPV4, .bytes = {192, 0, 0, 1}};
-    static const struct addr server6 = {.family = ADDR_IPV6, .bytes = {[0] = 0xfd, [15] = 1}};
+    static const struct addr server6 = {.family = ADDR_IPV6, .bytes = {0xfd, 0x5a, 0x91, 0xc3, 0x7e, 0x24, 0, 1, [15] = 1}};
     return addr_equal(addr, &server4) || addr_equal(addr, &server6);
 }
 

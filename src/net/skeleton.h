@@ -11,10 +11,10 @@
 #include "wire/ipc.h"
 
 #define SKELETON_ADDRESS4 "192.0.0.2"
-#define SKELETON_ADDRESS6 "fd00::2"
+#define SKELETON_ADDRESS6 "fd5a:91c3:7e24:1::2"
 // Where the gate's listeners are bound: addresses that are local nowhere, so that only tproxy leads to them.
 #define SKELETON_GATE4 "192.0.0.3"
-#define SKELETON_GATE6 "fd00::3"
+#define SKELETON_GATE6 "fd5a:91c3:7e24:1::3"
 #define SKELETON_GATE_PORT 1
 
 enum { SKELETON_MARK_HELD = 1, SKELETON_MARK_INJECTED = 2 };

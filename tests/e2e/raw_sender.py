@@ -57,7 +57,7 @@ def main(four, six):
             sock.setsockopt(socket.SOL_SOCKET, SO_MARK, mark)
         for name, protocol in PROTOCOLS.items():
             words[f"{name} {mark}"] = [sent(raw4, packet4(protocol, "192.0.0.2", four, b"x" * 1000), four),
-                                       sent(raw6, packet6(protocol, "fd00::2", six, b"x" * 1000), six)]
+                                       sent(raw6, packet6(protocol, "fd5a:91c3:7e24:1::2", six, b"x" * 1000), six)]
         # Sources that are not the sandbox's: another one, the host's, the target's own.
         for source in ("198.51.100.99", "192.0.2.2", four):
             words[f"from {source} {mark}"] = sent(raw4, packet4(17, source, four, UDP), four)
@@ -66,7 +66,7 @@ def main(four, six):
                   (UDP[:8], 0, True), (UDP[8:16], 65528, False)]
         for number, (data, offset, more) in enumerate(pieces):
             words[f"fragment {number} {mark}"] = [sent(raw4, packet4(17, "192.0.0.2", four, data, 100 * mark + number // 2, offset, more), four),
-                                                  sent(raw6, fragment6("fd00::2", six, data, offset, more, 100 * mark + number // 2), six)]
+                                                  sent(raw6, fragment6("fd5a:91c3:7e24:1::2", six, data, offset, more, 100 * mark + number // 2), six)]
     return words
 
 

@@ -13,7 +13,7 @@ import zone
 from lab import json_lines
 from test_http import BAD, SMUGGLED
 
-HTTP, HTTP6, SOCKS = "http://192.0.0.1:3128", "http://[fd00::1]:3128", "socks5h://192.0.0.1:1080"
+HTTP, HTTP6, SOCKS = "http://192.0.0.1:3128", "http://[fd5a:91c3:7e24:1::1]:3128", "socks5h://192.0.0.1:1080"
 POLICY = {"allow": [{"host": name} for name in ("both.example", "v4.example", "v6.example", "github.com", "nosuch.test", "refused.example",
                                                 "unreachable.example", "refusedv6.example", "private.example", "loopback.example")] +
           [{"host": "mirror.test", "protocol": "http"}, {"host": "other.example", "protocol": "http", "ports": [80, 8000]},
@@ -103,7 +103,7 @@ def test_environment(box):
 
 
 def test_closed_without_the_option(box):
-    places = [(host, port) for host in ("192.0.0.1", "fd00::1") for port in (3128, 1080)]
+    places = [(host, port) for host in ("192.0.0.1", "fd5a:91c3:7e24:1::1") for port in (3128, 1080)]
     answers, result = box.probe("--network all", *[["connect", host, port] for host, port in places])
     assert [answer["result"] for answer in answers] == ["ECONNREFUSED"] * 4, result
     opened = run(box, "--network none", "/usr/bin/python3", "-B", "probe.py",
@@ -132,10 +132,10 @@ CURL = [  # proxy or none for the environment's, arguments, exit status, text in
     (None, "https://both.example/", 0, "lab both.example"),
     (HTTP6, "https://both.example/", 0, "lab both.example"),
     (SOCKS, "https://both.example/", 0, "lab both.example"),
-    ("socks5h://[fd00::1]:1080", "https://both.example/", 0, "lab both.example"),
+    ("socks5h://[fd5a:91c3:7e24:1::1]:1080", "https://both.example/", 0, "lab both.example"),
     ("socks5h://user:word@192.0.0.1:1080", "https://both.example/", 0, "lab both.example"),
     ("socks5://192.0.0.1:1080", "-4 https://both.example/", 0, "198.51.100.20:443"),
-    ("socks5://[fd00::1]:1080", "-6 https://both.example/", 0, "2001:db8:100::20:443"),
+    ("socks5://[fd5a:91c3:7e24:1::1]:1080", "-6 https://both.example/", 0, "2001:db8:100::20:443"),
     ("http://user:word@192.0.0.1:3128", "https://v4.example/", 0, "198.51.100.21:443"),
     (None, "https://v6.example/", 0, "2001:db8:100::21:443"),
     (SOCKS, "https://v6.example/", 0, "2001:db8:100::21:443"),
@@ -177,7 +177,7 @@ CURL = [  # proxy or none for the environment's, arguments, exit status, text in
     (None, "--noproxy '' http://localhost:3128/", 0, '"reason":"base_denied"'),
     (None, "--noproxy '' -p http://127.0.0.1:443/", REFUSED, "403"),
     (None, "--noproxy '' http://192.0.0.1:3128/", 0, '"reason":"node_own_address"'),
-    (SOCKS, "--noproxy '' http://[fd00::1]:1080/", 97, "(2)"),
+    (SOCKS, "--noproxy '' http://[fd5a:91c3:7e24:1::1]:1080/", 97, "(2)"),
 ]
 
 

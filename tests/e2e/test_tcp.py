@@ -69,7 +69,7 @@ def test_port_and_protocol_of_a_cidr_rule(box):
 def test_gates_own_ports_and_loopback(box):
     """Every listening port inside the namespace is refused, whatever the policy; a service of the sandbox's own works."""
     script = ("import socket\nopen_ports = []\n"
-              "for family, host in ((socket.AF_INET, '127.0.0.1'), (socket.AF_INET, '192.0.0.2'), (socket.AF_INET6, '::1'), (socket.AF_INET6, 'fd00::2')):\n"
+              "for family, host in ((socket.AF_INET, '127.0.0.1'), (socket.AF_INET, '192.0.0.2'), (socket.AF_INET6, '::1'), (socket.AF_INET6, 'fd5a:91c3:7e24:1::2')):\n"
               "    for port in list(range(1, 1200)) + [8000, 9100, 9999] + list(range(32768, 33800)):\n"
               "        with socket.socket(family) as s:\n"
               "            s.settimeout(2)\n"

@@ -13,8 +13,8 @@ import zone
 from probes import DNS, HTTP, ICMP, OTHER, PROTOCOLS, TCP, TLS, UDP, UNKNOWN
 
 LOCALHOST = ("127.0.0.1", "::1")
-GATE = ("192.0.0.3", "fd00::3")       # nobody's addresses, where the gate listens
-OWN_INSIDE = ("192.0.0.2", "fd00::2")  # the sandbox's own
+GATE = ("192.0.0.3", "fd5a:91c3:7e24:1::3")       # nobody's addresses, where the gate listens
+OWN_INSIDE = ("192.0.0.2", "fd5a:91c3:7e24:1::2")  # the sandbox's own
 POOL4 = ipaddress.ip_network("198.18.0.0/15")
 NXDOMAIN = 3
 WORDS = {"tls": TLS, "session": TLS, "http": HTTP, "other": OTHER, "silent": OTHER}

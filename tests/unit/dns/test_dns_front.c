@@ -189,7 +189,7 @@ static void test_open_server(void **state) {
         const char *server;
         int has_server;
     } cases[] = {{"203.0.113.53", 1}, {"2001:db8::53", 1}, {"127.0.0.53", 0}, {"192.0.0.2", 0},
-                 {"fd00::2", 0},      {"10.0.0.1", 0},     {"198.18.0.1", 0}, {"0.0.0.0", 0}};
+                 {"fd5a:91c3:7e24:1::2", 0}, {"10.0.0.1", 0}, {"198.18.0.1", 0}, {"0.0.0.0", 0}};
     uint8_t message[512];
     size_t len = lab_question(message, "a.test", DNS_A, true);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

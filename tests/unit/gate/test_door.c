@@ -138,7 +138,7 @@ static const struct row rows[] = {
     {DOOR_HTTP, CONNECT("192.0.0.1:3128"), BYTES("HTTP/1.1 403"), POLICY_NODE_OWN_ADDRESS},
     {DOOR_HTTP, CONNECT("192.0.0.1:53"), BYTES("HTTP/1.1 403"), POLICY_NODE_OWN_ADDRESS},
     {DOOR_HTTP, CONNECT("192.0.0.3:1"), BYTES("HTTP/1.1 403"), POLICY_NODE_OWN_ADDRESS},
-    {DOOR_HTTP, CONNECT("[fd00::1]:1080"), BYTES("HTTP/1.1 403"), POLICY_NODE_OWN_ADDRESS},
+    {DOOR_HTTP, CONNECT("[fd5a:91c3:7e24:1::1]:1080"), BYTES("HTTP/1.1 403"), POLICY_NODE_OWN_ADDRESS},
     {DOOR_HTTP, CONNECT("localhost:8000"), BYTES("HTTP/1.1 403"), POLICY_BASE_DENIED},
     {DOOR_HTTP, CONNECT("198.18.0.9:443"), BYTES("HTTP/1.1 403"), POLICY_NO_NAME}, // a synthetic address of no name
     // Not well-formed, or an address in odd clothes.
@@ -303,7 +303,7 @@ static void test_endless_head(void **state) {
 static void test_closed_doors(void **state) {
     (void)state;
     struct addr server4 = addr_ipv4(0xc0000001), other = addr_ipv4(0xc0000002), server6;
-    assert_int_equal(addr_parse("fd00::1", 7, &server6), 0);
+    assert_int_equal(addr_parse(KEEPER_SERVER6, strlen(KEEPER_SERVER6), &server6), 0);
     assert_int_equal(door_at(&gate, &server4, 3128), DOOR_HTTP);
     assert_int_equal(door_at(&gate, &server6, 1080), DOOR_SOCKS);
     assert_int_equal(door_at(&gate, &server4, 3129), DOOR_NONE);

@@ -318,7 +318,7 @@ static int local_service(void *data) {
 
 static void test_local_services(void **state) {
     static const struct question services[] = {
-        {"127.0.0.1", 8080}, {"::1", 8080}, {"192.0.0.2", 80}, {"fd00::2", 443}, {"127.0.0.1", 53}, {"::1", 53}, {"127.0.0.53", 53},
+        {"127.0.0.1", 8080}, {"::1", 8080}, {"192.0.0.2", 80}, {"fd5a:91c3:7e24:1::2", 443}, {"127.0.0.1", 53}, {"::1", 53}, {"127.0.0.53", 53},
     };
     struct lab lab;
     (void)state;
@@ -405,8 +405,8 @@ static int steal_listener(void *data) {
     (void)data;
     if (lab_bind("192.0.0.3", 1, SOCK_STREAM) != -EADDRINUSE) return 1;
     if (lab_bind("192.0.0.3", 1, SOCK_DGRAM) != -EADDRINUSE) return 2;
-    if (lab_bind("fd00::3", 1, SOCK_STREAM) != -EADDRINUSE) return 3;
-    if (lab_bind("fd00::3", 1, SOCK_DGRAM) != -EADDRINUSE) return 4;
+    if (lab_bind("fd5a:91c3:7e24:1::3", 1, SOCK_STREAM) != -EADDRINUSE) return 3;
+    if (lab_bind("fd5a:91c3:7e24:1::3", 1, SOCK_DGRAM) != -EADDRINUSE) return 4;
     int one = 1, fd = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in name = {.sin_family = AF_INET, .sin_port = htons(1)};
     inet_pton(AF_INET, "192.0.0.3", &name.sin_addr);

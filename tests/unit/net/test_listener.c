@@ -354,7 +354,7 @@ static void test_dns(void **state) {
 // ---- what the sandbox may try ----
 
 static int steal(void *data) {
-    static const char *const addresses[] = {"0.0.0.0", "192.0.0.2", "93.184.216.34", "127.0.0.1", "::", "::1", "fd00::2"};
+    static const char *const addresses[] = {"0.0.0.0", "192.0.0.2", "93.184.216.34", "127.0.0.1", "::", "::1", "fd5a:91c3:7e24:1::2"};
     (void)data;
     for (size_t i = 0; i < ARRAY_LENGTH(addresses); i++) {
         for (int option = 0; option < 4; option++) {
@@ -416,7 +416,7 @@ static void test_ports_are_ours(void **state) {
     assert_int_equal(lab_inside_run(&lab, false, steal, NULL), 0);
     assert_int_equal(lab_inside_run(&lab, true, steal, NULL), 0);
     assert_int_equal(lab_inside_run(&lab, false, local_service, (void *)(uintptr_t)"127.0.0.1"), 0);
-    assert_int_equal(lab_inside_run(&lab, false, local_service, (void *)(uintptr_t)"fd00::2"), 0);
+    assert_int_equal(lab_inside_run(&lab, false, local_service, (void *)(uintptr_t)"fd5a:91c3:7e24:1::2"), 0);
     plain_gate_lose(&lab);
     assert_int_equal(lab_inside_run(&lab, false, steal, NULL), 0);
     plain_gate(&lab);
