@@ -25,7 +25,7 @@ struct run_options {
     struct run_list dns, reads, writes;
     const char *log;
     const char *learn;
-    bool quiet;
+    bool quiet, proxy;
     char **command;
 };
 
@@ -43,6 +43,7 @@ static const struct run_option run_table[] = {
     {"--write", RUN_OPTION_LIST, offsetof(struct run_options, writes)},
     {"--log", RUN_OPTION_TEXT, offsetof(struct run_options, log)},
     {"--learn", RUN_OPTION_TEXT, offsetof(struct run_options, learn)},
+    {"--proxy", RUN_OPTION_FLAG, offsetof(struct run_options, proxy)},
     {"--quiet", RUN_OPTION_FLAG, offsetof(struct run_options, quiet)},
 };
 
@@ -184,6 +185,10 @@ static int run_typed(struct run_options *options, struct policy_model *model, en
         error_set(err, -ENOTSUP, "%s: not built yet; use --type process", info->display);
         return cli_fail(CLI_RUN_ERROR, err);
     }
+    if (type == POLICY_TYPE_HOST && options->proxy) {
+        error_set(err, -EINVAL, "--proxy: %s has no gate that could be a proxy; leave --proxy out", info->display);
+        return cli_fail(CLI_RUN_ERROR, err);
+    }
     if (type == POLICY_TYPE_HOST && !options->learn) return run_directly(options->command);
     struct policy_node node = {0};
     struct learn *learn = NULL;
@@ -203,7 +208,8 @@ static int run_typed(struct run_options *options, struct policy_model *model, en
                                  .dns_servers = options->dns.items, .dns_server_count = options->dns.count,
                                  .reads = options->reads.items, .read_count = options->reads.count,
                                  .writes = options->writes.items, .write_count = options->writes.count,
-                                 .log_fd = log_fd, .quiet = options->quiet, .policy_file = options->policy.policy_file,
+                                 .log_fd = log_fd, .quiet = options->quiet, .proxy = options->proxy,
+                                 .policy_file = options->policy.policy_file,
                                  .node_config = options->policy.node_config,
                                  .log_file = options->log && strncmp(options->log, "fd:", 3) != 0 ? options->log : NULL};
         status = daemon_run(&run);

@@ -21,6 +21,7 @@ struct daemon_run {
     size_t read_count, write_count;
     int log_fd;  // decision log, or -1
     bool quiet;  // no summary of denials
+    bool proxy;  // offers explicit proxies inside, and points the usual variables to them
     const char *policy_file, *node_config, *log_file; // as given, NULL if not: the command must not change them
     struct learn *learn; // learn mode, else NULL; model is then the one that was opened for it
 };

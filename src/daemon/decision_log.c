@@ -121,6 +121,18 @@ int decision_log_flush(struct decision_log *log) {
     return log->failure;
 }
 
+// Some clients (apt, Chromium) ask for services of a host, "_https._tcp.NAME", before they ask for the host itself, and take
+// no for an answer. Where the host is allowed, nobody needs to hear of that; it is in the log.
+static bool decision_log_is_service(const struct ipc_decision *record, const struct policy *policy) {
+    struct policy_request request = {.protocol = POLICY_DNS, .dialled = record->name};
+    if (!policy || record->protocol != POLICY_DNS || record->name[0] != '_') return false;
+    while (request.dialled && request.dialled[0] == '_') {
+        request.dialled = strchr(request.dialled, '.');
+        if (request.dialled) request.dialled++;
+    }
+    return request.dialled && policy_decide(policy, &request).verdict == POLICY_ALLOW;
+}
+
 static void decision_log_denied(struct decision_log *log, const struct ipc_decision *record) {
     if (!log->denials) log->denials = NEW_ARRAY(struct denial, DECISION_LOG_DENIALS);
     if (!log->denials) return;
@@ -148,7 +160,8 @@ static void decision_log_denied(struct decision_log *log, const struct ipc_decis
 int decision_log_record(struct decision_log *log, const struct ipc_decision *record, const struct policy *policy) {
     if (log->fd >= 0 && !log->failure) decision_log_line(log, record, policy);
     if (log->lines.len >= DECISION_LOG_BATCH) decision_log_flush(log);
-    if (record->event == IPC_EVENT_DECISION && record->verdict == POLICY_DENY) decision_log_denied(log, record);
+    if (record->event == IPC_EVENT_DECISION && record->verdict == POLICY_DENY && !decision_log_is_service(record, policy))
+        decision_log_denied(log, record);
     return log->failure;
 }
 

@@ -25,6 +25,7 @@ struct doctor {
     struct sandbox_identity identity;
     struct role keeper;                // running from the check "network skeleton" on
     int user_namespace, net_namespace; // of the keeper, or -1
+    uint32_t skeleton;                 // enum ipc_skeleton: what the keeper came to
 };
 
 struct doctor_check {

@@ -23,6 +23,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "daemon/doctor.h"
+#include "daemon/skeleton_choice.h"
 
 // ---- a user and a network namespace, and power over the latter ----
 
@@ -130,17 +131,32 @@ void doctor_namespace_user(struct doctor *doctor, struct doctor_finding *finding
 void doctor_namespace_skeleton(struct doctor *doctor, struct doctor_finding *finding) {
     struct error err = {0};
     struct channel_message message;
-    struct ipc_keeper_start start = {.uid = doctor->identity.uid, .gid = doctor->identity.gid};
-    int rc = role_start(&doctor->keeper, ROLE_KEEPER, 0, 0, &err);
+    char words[512];
+    struct ipc_keeper_start start = {.uid = doctor->identity.uid, .gid = doctor->identity.gid,
+                                     .ports = {.count = 3, .ports = {53, 80, 443}}}; // of a policy that can do without nft
+    int rc = skeleton_choice_wish(&start.skeleton, &err);
+    if (rc == 0) rc = role_start(&doctor->keeper, ROLE_KEEPER, 0, 0, &err);
     if (rc == 0) rc = role_send(&doctor->keeper, IPC_KEEPER_START, &start, sizeof(start), NULL, 0, &err);
     if (rc == 0) rc = role_expect(&doctor->keeper, IPC_KEEPER_READY, &message, &err);
     if (rc == 0) {
+        struct ipc_keeper_ready ready;
+        memcpy(&ready, message.body, sizeof(ready));
+        doctor->skeleton = ready.skeleton;
         doctor->user_namespace = TAKE_FD(message.fds[0]);
         doctor->net_namespace = TAKE_FD(message.fds[1]);
-        doctor_say(finding, DOCTOR_OK, "built: routes, nft rules with tproxy, listeners");
-        return;
+        if (!skeleton_choice_words(&ready, words, sizeof(words))) {
+            doctor_say(finding, DOCTOR_OK, "built: routes, nft rules with tproxy, listeners");
+            return;
+        }
+        doctor_say(finding, DOCTOR_WARNING, "built without nft: %s; policies with an open base, address ranges, UDP or ICMP are "
+                                            "refused at the start", words);
+        if (!ready.lacks[0]) {
+            doctor_fix(finding, "unset PENSTOCK_SKELETON");
+            return;
+        }
+    } else {
+        doctor_say(finding, DOCTOR_MISSING, "%s", err.text);
     }
-    doctor_say(finding, DOCTOR_MISSING, "%s", err.text);
     doctor_fix(finding, "sudo modprobe -a nf_tables nft_tproxy nft_socket nft_fib_inet nft_reject_inet; "
                         "echo nft_tproxy | sudo tee /etc/modules-load.d/penstock.conf");
 }
@@ -165,6 +181,7 @@ static const struct {
 static int try_sockets(const struct doctor *doctor) {
     if (setns(doctor->user_namespace, CLONE_NEWUSER) < 0 || setns(doctor->net_namespace, CLONE_NEWNET) < 0) return 100;
     for (size_t i = 0; i < ARRAY_LENGTH(sockets); i++) {
+        if (sockets[i].family == AF_PACKET && doctor->skeleton == IPC_SKELETON_ROUTES) continue; // does without
         int protocol = sockets[i].family == AF_PACKET ? htons(ETH_P_ALL) : sockets[i].protocol;
         if (socket(sockets[i].family, sockets[i].type | SOCK_CLOEXEC, protocol) < 0) return (int)i + 1;
     }
@@ -179,7 +196,7 @@ void doctor_namespace_sockets(struct doctor *doctor, struct doctor_finding *find
     while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
     int failed = pid < 0 || !WIFEXITED(status) ? 100 : WEXITSTATUS(status);
     if (failed == 0) {
-        doctor_say(finding, DOCTOR_OK, "raw IPv4, raw IPv6, packet");
+        doctor_say(finding, DOCTOR_OK, "raw IPv4, raw IPv6%s", doctor->skeleton == IPC_SKELETON_ROUTES ? "" : ", packet");
         return;
     }
     doctor_say(finding, DOCTOR_MISSING, "%s%s", failed == 100 ? "the sandbox's namespaces cannot be entered"

@@ -24,6 +24,7 @@
 #define WAIT_INTRUDER_MS 500 // who took the refusals away need not wait for one
 #define TALK_MS 2500
 #define FLOOD 300 // a sandbox may have 256
+#define FLOOD_HELD 256
 
 static enum probe_result broken(struct probe *probe, const char *argument) {
     return probe_say(probe, PROBE_BROKEN, "not a target: \"%.100s\": %s", argument, strerror(errno));
@@ -208,27 +209,39 @@ enum probe_result network_links(struct probe *probe, const char *argument) {
 
 // ---- many ----
 
+// Neither ended nor reset. (Where the gate cannot hold a connection back, what is refused is accepted first.)
+static unsigned still_open(const int *fds) {
+    unsigned open = 0;
+    for (unsigned i = 0; i < FLOOD; i++) {
+        char byte;
+        ssize_t got = fds[i] >= 0 ? recv(fds[i], &byte, 1, MSG_PEEK | MSG_DONTWAIT) : 0;
+        open += got > 0 || (got < 0 && errno == EAGAIN);
+    }
+    return open;
+}
+
 // Beyond the limit connections are refused, not held open and not left hanging.
 enum probe_result network_flood(struct probe *probe, const char *argument) {
     struct sockaddr_storage to;
     const char *rest;
     struct rlimit limit;
-    unsigned made = 0, refused = 0;
+    unsigned open = FLOOD;
+    int fds[FLOOD]; // kept open until the end of this process
     socklen_t len = probe_sockaddr(argument, &to, &rest);
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
         limit.rlim_cur = limit.rlim_max;
         setrlimit(RLIMIT_NOFILE, &limit);
     }
     for (unsigned i = 0; i < FLOOD; i++) {
-        int fd = len > 0 ? open_stream(&to) : -1; // kept open until the end of this process
-        if (fd < 0) return broken(probe, argument);
-        int rc = connect_within(probe, fd, &to, len);
+        fds[i] = len > 0 ? open_stream(&to) : -1;
+        if (fds[i] < 0) return broken(probe, argument);
+        int rc = connect_within(probe, fds[i], &to, len);
         if (rc == -ETIMEDOUT) return probe_say(probe, PROBE_HUNG, "connection %u of %d hung", i + 1, FLOOD);
-        made += rc == 0;
-        refused += rc < 0;
+        if (rc < 0) close(fds[i]), fds[i] = -1;
     }
-    if (refused == 0) return probe_say(probe, PROBE_ESCAPED, "%u connections at once", made);
-    return made > 256 ? probe_say(probe, PROBE_ESCAPED, "%u connections, %u refused", made, refused) : PROBE_HELD;
+    for (int i = 0; i < 100 && (open = still_open(fds)) > FLOOD_HELD; i++) usleep(10000);
+    if (open == FLOOD) return probe_say(probe, PROBE_ESCAPED, "%u connections at once", open);
+    return open > FLOOD_HELD ? probe_say(probe, PROBE_ESCAPED, "%u connections, %u refused", open, FLOOD - open) : PROBE_HELD;
 }
 
 // ---- words ----

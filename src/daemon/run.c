@@ -32,6 +32,7 @@
 #include "daemon/learn.h"
 #include "daemon/nameserver.h"
 #include "daemon/role.h"
+#include "daemon/skeleton_choice.h"
 #include "policy/model.h"
 #include "sandbox/sandbox.h"
 
@@ -107,7 +108,9 @@ static int run_start_keeper(struct run *run, struct error *err) {
     struct ipc_keeper_start start = {.uid = run->spec.identity.uid, .gid = run->spec.identity.gid};
     start.loopback_ports.count =
         (uint32_t)policy_loopback_ports(run->policy, start.loopback_ports.ports, IPC_PORTS_MAX);
-    return role_send(&run->roles[ROLE_KEEPER], IPC_KEEPER_START, &start, sizeof(start), NULL, 0, err);
+    static const uint16_t doors[] = {KEEPER_PORT_HTTP, KEEPER_PORT_SOCKS, 0};
+    int rc = skeleton_choice_fill(run->policy, run->options->proxy ? doors : NULL, &start, err);
+    return rc < 0 ? rc : role_send(&run->roles[ROLE_KEEPER], IPC_KEEPER_START, &start, sizeof(start), NULL, 0, err);
 }
 
 // Gives one end of a new channel to a running role, the other to the gate that is being started.
@@ -128,7 +131,7 @@ static int run_start_gate(struct run *run, struct error *err) {
     int rc = run_join(run, ROLE_KEEPER, IPC_KEEPER_GATE, &keeper, err);
     if (rc == 0) rc = run_join(run, ROLE_RESOLVER, IPC_RESOLVER_GATE, &resolver, err);
     if (rc < 0) return rc;
-    struct ipc_gate_start start = {0};
+    struct ipc_gate_start start = {.doors = run->options->proxy};
     memcpy(start.sandbox, run->name, sizeof(start.sandbox));
     int fds[] = {keeper, resolver};
     rc = role_send(&run->roles[ROLE_GATE], IPC_GATE_START, &start, sizeof(start), fds, 2, err);
@@ -137,6 +140,11 @@ static int run_start_gate(struct run *run, struct error *err) {
     if (rc == 0) rc = role_expect(&run->roles[ROLE_GATE], IPC_GATE_READY, &message, err);
     if (rc == 0) run->gate_started = true;
     return rc;
+}
+
+static void run_say_skeleton(const struct run *run, const struct ipc_keeper_ready *ready) {
+    char words[IPC_TEXT_SIZE];
+    if (!run->options->quiet && skeleton_choice_words(ready, words, sizeof(words))) fprintf(stderr, "penstock: %s\n", words);
 }
 
 static int run_start_roles(struct run *run, struct error *err) {
@@ -151,6 +159,7 @@ static int run_start_roles(struct run *run, struct error *err) {
     }
     if (rc == 0) rc = role_expect(&run->roles[ROLE_KEEPER], IPC_KEEPER_READY, &message, err);
     if (rc < 0) return rc;
+    run_say_skeleton(run, message.body);
     run->user_namespace = TAKE_FD(message.fds[0]);
     run->net_namespace = TAKE_FD(message.fds[1]);
     rc = role_expect(&run->roles[ROLE_RESOLVER], IPC_RESOLVER_READY, &message, err);
@@ -375,16 +384,33 @@ static void run_print_warnings(const struct policy_warnings *warnings) {
     for (size_t i = 0; i < warnings->count; i++) fprintf(stderr, "penstock: warning: %s\n", warnings->lines[i]);
 }
 
+// The decision that opens a port of the host's loopback: for its name, or for one of its addresses.
+static struct policy_decision run_loopback_decision(const struct policy *policy, struct policy_request *request,
+                                                    struct addr *address) {
+    static const struct addr one = {.family = ADDR_IPV6, .bytes = {[15] = 1}};
+    const struct addr addresses[] = {addr_ipv4(0x7f000001), addr_ipv4(0x7f000001), one};
+    struct policy_decision decision = {.verdict = POLICY_DENY};
+    for (size_t i = 0; i < ARRAY_LENGTH(addresses) && decision.verdict == POLICY_DENY; i++) {
+        *address = addresses[i];
+        request->dialled = i == 0 ? "localhost" : NULL;
+        request->address = address;
+        decision = policy_decide(policy, request);
+    }
+    if (decision.verdict == POLICY_INSPECT) decision.verdict = POLICY_ALLOW; // what its bytes have to be is said by the rule
+    return decision;
+}
+
 static void run_say_loopback(struct run *run) {
     uint16_t ports[IPC_PORTS_MAX];
     size_t count = policy_loopback_ports(run->policy, ports, IPC_PORTS_MAX);
     for (size_t i = 0; i < count; i++) {
-        struct addr loopback = addr_ipv4(0x7f000001);
-        struct policy_request request = {.protocol = POLICY_TCP, .dialled = "localhost", .address = &loopback, .port = ports[i]};
-        struct policy_decision decision = policy_decide(run->policy, &request);
+        struct addr address;
+        struct policy_request request = {.protocol = POLICY_TCP, .port = ports[i]};
+        struct policy_decision decision = run_loopback_decision(run->policy, &request, &address);
         struct ipc_decision record = {.event = IPC_EVENT_DECISION, .protocol = POLICY_TCP, .verdict = (uint8_t)decision.verdict,
                                       .reason = (uint8_t)decision.reason, .port = ports[i], .rule = decision.rule,
-                                      .address = loopback, .name = "localhost"};
+                                      .address = address};
+        if (request.dialled) snprintf(record.name, sizeof(record.name), "%s", request.dialled);
         decision_log_record(run->log, &record, run->policy);
         decision_log_flush(run->log);
         if (!run->options->quiet) {
@@ -489,8 +515,9 @@ int daemon_run(const struct daemon_run *options) {
     for (size_t i = 0; i < ARRAY_LENGTH(trusted); i++) {
         if (trusted[i] && strcmp(trusted[i], "-") != 0) protects[protect_count++] = trusted[i];
     }
-    run.spec = (struct sandbox_spec){.protects = protects, .protect_count = protect_count, .argv = options->argv, .environment = environ, .cwd = cwd, .reads = options->reads,
-                                     .read_count = options->read_count, .writes = options->writes,
+    run.spec = (struct sandbox_spec){.protects = protects, .protect_count = protect_count, .argv = options->argv,
+                                     .environment = environ, .proxy = options->proxy, .cwd = cwd,
+                                     .reads = options->reads, .read_count = options->read_count, .writes = options->writes,
                                      .write_count = options->write_count, .identity = sandbox_identity()};
     snprintf(run.name, sizeof(run.name), "run-%08x", random_u32());
     run.log = decision_log_new(options->log_fd, run.name);

@@ -34,6 +34,7 @@ struct self_test {
     char terminal_name[64];
     struct self_test_outcome *outcomes; // one a case
     const char *group;                  // printed last
+    bool plain;                         // sandboxes are without nft here: none with an open base can be built
     uint64_t deadline_us;
 };
 
@@ -59,6 +60,8 @@ int self_test_spawn(struct self_test *test, char *const *arguments, bool on_term
 // Waits for the line "ready". 0, or -EIO with the child's own words.
 int self_test_spawn_ready(struct self_test *test, struct self_test_child *child, struct error *err);
 void self_test_spawn_stop(struct self_test_child *child);
+// Whether sandboxes are without nft here, by trying.
+bool self_test_spawn_plain(void);
 // What the children wrote to standard error, last line.
 void self_test_spawn_words(const struct self_test *test, char *ret_text, size_t size);
 // A process in the network namespace of the sandbox that this child runs, or 0.

@@ -220,7 +220,9 @@ int self_test_fixture_targets(struct self_test *test, pid_t decoy, struct error 
     self_test_fixture_set(test, "home", test->home);
     self_test_fixture_set(test, "project", test->project);
     self_test_fixture_set(test, "outside", test->outside);
-    if (test->target_count < 21) return error_set(err, -ENOMEM, "out of memory");
+    self_test_fixture_set(test, "gate4", test->plain ? "0.0.0.0 53" : "192.0.0.3 1");
+    self_test_fixture_set(test, "gate6", test->plain ? ":: 53" : "fd00::3 1");
+    if (test->target_count < 23) return error_set(err, -ENOMEM, "out of memory");
     test->canary.allowed = ALLOWED;
     return 0;
 }

@@ -47,12 +47,15 @@ int self_test_report_end(struct self_test *test) {
         if (test->outcomes[i].slowest_us > slowest_us) slowest_us = test->outcomes[i].slowest_us;
     }
     double slowest_ms = (double)slowest_us / 1000;
+    size_t left_out = 0;
+    for (size_t i = 0; i < probe_case_count && test->plain; i++) left_out += probe_cases[i].place == PROBE_ALL;
     if (test->options->json) {
         print_json(test, counts, slowest_ms);
     } else {
         printf("\n%zu passed, %zu failed", counts[SELF_TEST_PASS], counts[SELF_TEST_FAIL]);
         if (counts[SELF_TEST_NOT_RUN]) printf(", %zu not run", counts[SELF_TEST_NOT_RUN]);
+        if (test->plain) printf(" (%zu of an open base, which no sandbox can have here: see penstock doctor)", left_out);
         printf("; the slowest refusal took %.1f ms\n", slowest_ms);
     }
-    return counts[SELF_TEST_PASS] == probe_case_count ? 0 : 1;
+    return counts[SELF_TEST_PASS] + left_out == probe_case_count ? 0 : 1;
 }

@@ -16,6 +16,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/number.h"
+#include "daemon/doctor.h"
 #include "daemon/self_test.h"
 
 #define READY_MS 20000
@@ -141,4 +142,15 @@ pid_t self_test_spawn_inside(const struct self_test_child *child) {
     }
     if (proc) closedir(proc);
     return found;
+}
+
+bool self_test_spawn_plain(void) {
+    struct doctor_finding finding = {0};
+    struct doctor doctor = {.root = "", .program = "", .identity = sandbox_identity(), .user_namespace = -1, .net_namespace = -1,
+                            .keeper = {.kind = ROLE_KEEPER, .pidfd = -1, .channel = -1}};
+    doctor_namespace_skeleton(&doctor, &finding);
+    mem_close_pointer(&doctor.user_namespace);
+    mem_close_pointer(&doctor.net_namespace);
+    role_stop(&doctor.keeper, 2000);
+    return doctor.skeleton == IPC_SKELETON_ROUTES;
 }

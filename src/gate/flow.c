@@ -3,11 +3,15 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "gate/state.h"
+
+#define FLOW_STEP 4096
+#define FLOW_FIRST_MAX (TLS_HELLO_MAX + FLOW_STEP) // first bytes
 
 static struct list *flow_bucket(struct gate *gate, const struct addr *source, uint16_t source_port,
                                 const struct addr *destination, uint16_t port) {
@@ -74,31 +78,55 @@ void flow_free_opening(struct flow *flow) {
     free(opening);
 }
 
+static bool flow_grow(struct opening *opening) {
+    if (opening->size - opening->len >= FLOW_STEP) return true;
+    size_t size = opening->size ? opening->size * 2 : FLOW_STEP;
+    uint8_t *bytes = size <= 2 * FLOW_FIRST_MAX ? realloc(opening->bytes, size) : NULL;
+    if (!bytes) return false;
+    opening->bytes = bytes;
+    opening->size = size;
+    return true;
+}
+
+ssize_t flow_read(struct flow *flow) {
+    struct opening *opening = flow->opening;
+    if (!flow_grow(opening)) return -ENOBUFS;
+    ssize_t len = recv(flow->fd, opening->bytes + opening->len, FLOW_STEP, 0);
+    if (len < 0) return errno == EINTR ? -EAGAIN : -errno;
+    opening->len += (size_t)len;
+    return len;
+}
+
 static void flow_close(int fd, bool reset) {
     if (fd < 0) return;
     if (reset) relay_reset_fd(fd);
     else close(fd);
 }
 
+void flow_report(struct flow *flow) {
+    if (!flow->counted) return;
+    if (flow->http) http_relay_carry(flow->http);
+    journal_flow(flow->gate, flow, flow->carried[RELAY_SANDBOX] + flow->relay.bytes[RELAY_SANDBOX],
+                 flow->carried[RELAY_UPSTREAM] + flow->relay.bytes[RELAY_UPSTREAM]);
+    flow->counted = false;
+    flow->carried[RELAY_SANDBOX] = flow->carried[RELAY_UPSTREAM] = 0;
+    flow->started_us = clock_us();
+}
+
 void flow_end(struct flow *flow, bool reset) {
     struct gate *gate = flow->gate;
-    uint64_t bytes_out = flow->carried[RELAY_SANDBOX] + flow->relay.bytes[RELAY_SANDBOX];
-    uint64_t bytes_in = flow->carried[RELAY_UPSTREAM] + flow->relay.bytes[RELAY_UPSTREAM];
-    if (flow->http) {
-        bytes_out += http_relay_bytes(flow->http, RELAY_SANDBOX);
-        bytes_in += http_relay_bytes(flow->http, RELAY_UPSTREAM);
-        http_relay_free(flow->http);
-    }
+    flow_report(flow);
+    http_relay_free(flow->http, reset);
     if (flow->state == FLOW_RELAYING) relay_stop(&flow->relay, reset);
     flow_free_opening(flow);
     flow_close(flow->fd, reset);
     flow_close(flow->upstream, reset);
-    if (flow->counted) journal_flow(gate, flow, bytes_out, bytes_in);
     list_remove(&flow->link);
     list_remove(&flow->bucket);
     gate->flow_count--;
     gate_buffers(gate);
     free(flow->name);
+    free(flow->door);
     free(flow);
 }
 
@@ -107,6 +135,7 @@ static void flow_timer(evutil_socket_t fd, short what, void *data) {
     (void)what;
     struct flow *flow = data;
     if (flow->state == FLOW_SNIFFING) sniff_deadline(flow);
+    else if (flow->state == FLOW_ASKING) door_deadline(flow);
     else flow_end(flow, flow->state != FLOW_LINGERING);
 }
 
@@ -126,9 +155,9 @@ struct policy_request flow_request(const struct flow *flow) {
     return (struct policy_request){
         .protocol = flow->protocol,
         .app = flow->app,
-        .dialled = flow->dialled,
+        .dialled = flow->resolved ? flow->name : flow->dialled,
         .claimed = flow->name,
-        .address = flow->dialled ? NULL : &flow->destination,
+        .address = flow->dialled || flow->resolved ? NULL : &flow->destination,
         .port = flow->port,
     };
 }

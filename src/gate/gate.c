@@ -37,13 +37,21 @@ void gate_buffers(struct gate *gate) {
     if (channel_send(gate->keeper, IPC_BUFFERS, &message, sizeof(message), NULL, 0) == 0) gate->small_buffers = small;
 }
 
+static void gate_watch(struct event *event, bool watched) {
+    if (!event) return;
+    if (watched) event_add(event, NULL);
+    else event_del(event);
+}
+
+static void gate_watch_listeners(struct gate *gate, bool watched) {
+    for (int i = IPC_SOCKET_TCP4; i <= IPC_SOCKET_TCP6; i++) gate_watch(gate->socket_events[i], watched);
+    for (size_t i = 0; i < gate->listener_count; i++) gate_watch(gate->listeners[i].event, watched);
+}
+
 void gate_pause(struct gate *gate, bool paused) {
     gate->paused = paused;
-    for (int i = 0; i < IPC_SOCKET_COUNT; i++) {
-        if (!gate->socket_events[i]) continue;
-        if (paused) event_del(gate->socket_events[i]);
-        else event_add(gate->socket_events[i], NULL);
-    }
+    for (int i = IPC_SOCKET_UDP4; i < IPC_SOCKET_COUNT; i++) gate_watch(gate->socket_events[i], !paused);
+    gate_watch_listeners(gate, !paused);
     dns_front_pause(gate->front, paused);
     if (paused) return;
     LIST_FOREACH(&gate->flows, node) {
@@ -56,14 +64,14 @@ static void gate_rested(evutil_socket_t fd, short what, void *data) {
     (void)fd;
     (void)what;
     struct gate *gate = data;
-    for (int i = IPC_SOCKET_TCP4; i <= IPC_SOCKET_TCP6 && !gate->paused; i++) event_add(gate->socket_events[i], NULL);
+    if (!gate->paused) gate_watch_listeners(gate, true);
 }
 
 void gate_rest(struct gate *gate) {
     struct timeval moment = {.tv_usec = GATE_REST_US};
     if (!gate->rest) gate->rest = evtimer_new(gate->base, gate_rested, gate);
     if (!gate->rest || event_add(gate->rest, &moment) < 0) return;
-    for (int i = IPC_SOCKET_TCP4; i <= IPC_SOCKET_TCP6; i++) event_del(gate->socket_events[i]);
+    gate_watch_listeners(gate, false);
 }
 
 void gate_fail(struct gate *gate, const char *why) {
@@ -175,6 +183,40 @@ static int gate_receive_mappings(struct gate *gate) {
     return -EBADMSG;
 }
 
+// The sockets of the skeleton without nft, in several messages.
+static int gate_receive_plain(struct gate *gate, struct channel_message *first) {
+    struct ipc_plain plain;
+    struct channel_message message;
+    memcpy(&plain, first->body, sizeof(plain));
+    for (int i = 0; i < IPC_PLAIN_SOCKETS; i++) gate->sockets[IPC_SOCKET_UDP4 + i] = TAKE_FD(first->fds[i]);
+    gate->listeners = NEW_ARRAY(struct gate_listener, plain.listeners);
+    if (!gate->listeners) return -ENOMEM;
+    while (gate->listener_count < plain.listeners) {
+        int rc = gate_expect(gate->keeper, IPC_GATE_LISTENERS, &message);
+        if (rc < 0) return rc;
+        for (size_t i = 0; i < message.fd_count && gate->listener_count < plain.listeners; i++)
+            gate->listeners[gate->listener_count++].fd = TAKE_FD(message.fds[i]);
+        channel_message_close(&message);
+    }
+    return 0;
+}
+
+static int gate_receive_sockets(struct gate *gate) {
+    struct channel_message message;
+    int rc = channel_wait(gate->keeper, GATE_START_MS, gate_buffer, sizeof(gate_buffer), &message);
+    if (rc <= 0) return rc < 0 ? rc : -EPIPE;
+    if (message.type == IPC_GATE_SOCKETS) {
+        for (int i = 0; i < IPC_SOCKET_COUNT; i++) gate->sockets[i] = TAKE_FD(message.fds[i]);
+    } else {
+        rc = message.type == IPC_GATE_PLAIN ? gate_receive_plain(gate, &message) : -EBADMSG;
+        channel_message_close(&message);
+    }
+    // What is accepted inherits it.
+    for (int i = IPC_SOCKET_TCP4; i <= IPC_SOCKET_TCP6; i++) relay_prepare(gate->sockets[i]);
+    for (size_t i = 0; i < gate->listener_count; i++) relay_prepare(gate->listeners[i].fd);
+    return rc < 0 ? rc : gate_receive_mappings(gate);
+}
+
 static const struct policy *gate_policy(void *data) {
     struct gate *gate = data;
     return gate->policy;
@@ -206,8 +248,14 @@ static int gate_serve(struct gate *gate) {
     };
     for (size_t i = 0; i < ARRAY_LENGTH(handlers); i++) {
         struct event **event = &gate->socket_events[handlers[i].socket];
+        if (gate->sockets[handlers[i].socket] < 0) continue; // this skeleton has none
         *event = event_new(gate->base, gate->sockets[handlers[i].socket], EV_READ | EV_PERSIST, handlers[i].handler, gate);
         if (!*event || event_add(*event, NULL) < 0) return -ENOMEM;
+    }
+    for (size_t i = 0; i < gate->listener_count; i++) {
+        struct gate_listener *listener = &gate->listeners[i];
+        listener->event = event_new(gate->base, listener->fd, EV_READ | EV_PERSIST, syn_accept, gate);
+        if (!listener->event || event_add(listener->event, NULL) < 0) return -ENOMEM;
     }
     gate->channel_event = event_new(gate->base, gate->channel, EV_READ | EV_PERSIST, gate_main_readable, gate);
     gate->keeper_event = event_new(gate->base, gate->keeper, EV_READ | EV_PERSIST, gate_keeper_readable, gate);
@@ -219,6 +267,7 @@ static int gate_start(struct gate *gate, struct error *err) {
     struct channel_message message;
     int rc = gate_expect(gate->channel, IPC_GATE_START, &message);
     if (rc < 0) return error_set(err, rc, "start message: %s", strerror(-rc));
+    gate->doors = ((const struct ipc_gate_start *)message.body)->doors;
     gate->keeper = TAKE_FD(message.fds[0]);
     int resolver = TAKE_FD(message.fds[1]);
     rc = gate_expect(gate->channel, IPC_GATE_POLICY, &message);
@@ -229,13 +278,7 @@ static int gate_start(struct gate *gate, struct error *err) {
     if (rc < 0) return error_set(err, rc, "policy: %s", strerror(-rc));
     rc = gate_make(gate, resolver);
     if (rc < 0) return error_set(err, rc, "set-up: %s", strerror(-rc));
-    rc = gate_expect(gate->keeper, IPC_GATE_SOCKETS, &message);
-    if (rc == 0) {
-        for (int i = 0; i < IPC_SOCKET_COUNT; i++) gate->sockets[i] = TAKE_FD(message.fds[i]);
-        relay_prepare(gate->sockets[IPC_SOCKET_TCP4]); // what is accepted inherits it
-        relay_prepare(gate->sockets[IPC_SOCKET_TCP6]);
-        rc = gate_receive_mappings(gate);
-    }
+    rc = gate_receive_sockets(gate);
     if (rc == 0) rc = gate_serve(gate);
     if (rc < 0) return error_set(err, rc, "sockets of the sandbox: %s", strerror(-rc));
     return isolate_process(ISOLATE_GATE, err);
@@ -265,6 +308,11 @@ static void gate_free(struct gate *gate) {
         if (gate->socket_events[i]) event_free(gate->socket_events[i]);
         if (gate->sockets[i] >= 0) close(gate->sockets[i]);
     }
+    for (size_t i = 0; i < gate->listener_count; i++) {
+        if (gate->listeners[i].event) event_free(gate->listeners[i].event);
+        close(gate->listeners[i].fd);
+    }
+    free(gate->listeners);
     journal_free(gate->journal);
     if (gate->exchange_sweep) event_free(gate->exchange_sweep);
     free(gate->exchanges);

@@ -3,12 +3,14 @@
 //
 // One request at a time: the next head is not even parsed before the response to this one has gone back whole, so what
 // a client pipelines waits in its socket. A request for another host than the last one's gets another upstream
-// connection. Heads pass through as they came, but for the absolute form (which becomes the origin form) and
-// Proxy-Connection. Bodies are streamed with back-pressure, never held whole. After a 101 that the client asked for, the
-// rest is a raw relay.
+// connection. Heads pass through as they came, but for Proxy-Connection and the absolute form, which becomes the origin
+// form without what is meant for a proxy. At a door each request must have the absolute form, whose host and port are
+// its destination, or be a CONNECT, with which the door takes over again. Bodies are streamed with back-pressure, never
+// held whole. After a 101 that the client asked for, the rest is a raw relay.
 //
 // States of a request: HEAD (reading the client's head) -> CONNECTING (resolving, dialling) -> EXCHANGE (body one way,
-// response the other) -> HEAD again, or the end of the connection.
+// response the other) -> HEAD again, LEAVING (a CONNECT to the door waits until the last response has gone out), or the
+// end of the connection.
 #include <errno.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
@@ -25,7 +27,9 @@
 #define HTTP_HEAD_US 30000000 // from the first byte of a head to its last
 #define HTTP_WATERMARK 262144 // bytes waiting towards one side before the other is read no further
 
-enum http_relay_state { HTTP_RELAY_HEAD, HTTP_RELAY_CONNECTING, HTTP_RELAY_EXCHANGE, HTTP_RELAY_ENDING };
+enum http_relay_state {
+    HTTP_RELAY_HEAD, HTTP_RELAY_CONNECTING, HTTP_RELAY_EXCHANGE, HTTP_RELAY_LEAVING, HTTP_RELAY_ENDING,
+};
 
 struct http_relay {
     struct flow *flow;
@@ -42,6 +46,7 @@ struct http_relay {
     enum http_relay_state state;
     bool request_done, response_headed, until_close, client_eof, server_eof, answer_begun;
     bool keep_alive, upgrade, reused, dead;
+    bool door; // its client speaks to a proxy
 };
 
 static void http_relay_next(struct http_relay *http);
@@ -52,18 +57,6 @@ static void http_relay_bury(evutil_socket_t fd, short what, void *data) {
     free(data);
 }
 
-// Callers up the stack may still look at `dead`, so the memory goes at the end of the loop turn.
-void http_relay_free(struct http_relay *http) {
-    if (!http) return;
-    if (http->connector) connector_cancel(http->connector);
-    if (http->client) bufferevent_free(http->client);
-    if (http->server) bufferevent_free(http->server);
-    if (http->outgoing) evbuffer_free(http->outgoing);
-    http->dead = true;
-    struct timeval now = {0};
-    event_base_once(http->flow->gate->base, -1, EV_TIMEOUT, http_relay_bury, http, &now);
-}
-
 // Takes the socket out of a buffer event, which is freed.
 static int http_relay_take_fd(struct bufferevent **side) {
     int fd = bufferevent_getfd(*side);
@@ -72,7 +65,27 @@ static int http_relay_take_fd(struct bufferevent **side) {
     return fd;
 }
 
-uint64_t http_relay_bytes(const struct http_relay *http, enum relay_side side) { return http->bytes[side]; }
+// Callers up the stack may still look at `dead`, so the memory goes at the end of the loop turn.
+void http_relay_free(struct http_relay *http, bool reset) {
+    if (!http) return;
+    struct bufferevent **sides[] = {&http->client, &http->server};
+    for (size_t i = 0; i < ARRAY_LENGTH(sides); i++) {
+        if (*sides[i] && reset) relay_reset_fd(http_relay_take_fd(sides[i]));
+        else if (*sides[i]) bufferevent_free(*sides[i]);
+    }
+    if (http->connector) connector_cancel(http->connector);
+    if (http->outgoing) evbuffer_free(http->outgoing);
+    http->dead = true;
+    struct timeval now = {0};
+    event_base_once(http->flow->gate->base, -1, EV_TIMEOUT, http_relay_bury, http, &now);
+}
+
+void http_relay_carry(struct http_relay *http) {
+    for (int side = RELAY_SANDBOX; side <= RELAY_UPSTREAM; side++) {
+        http->flow->carried[side] += http->bytes[side];
+        http->bytes[side] = 0;
+    }
+}
 
 static struct policy_request http_relay_request(const struct http_relay *http) {
     const struct flow *flow = http->flow;
@@ -87,19 +100,21 @@ static struct policy_request http_relay_request(const struct http_relay *http) {
     };
 }
 
+// The same once there is a connection: with what was really dialled, and the name that was resolved for it.
+static struct policy_request http_relay_reached(const struct http_relay *http) {
+    struct policy_request request = http_relay_request(http);
+    if (!http->server) return request;
+    request.address = &http->flow->peer;
+    if (http->server_name[0]) request.dialled = http->server_name;
+    return request;
+}
+
 bool http_relay_allowed(const struct flow *flow) {
-    struct policy_request request = http_relay_request(flow->http);
-    if (flow->http->server) request.address = &flow->peer; // what was really dialled
+    struct policy_request request = http_relay_reached(flow->http);
     return policy_decide(flow->gate->policy, &request).verdict == POLICY_ALLOW;
 }
 
 // ---- the end ----
-
-// The flow goes on without this relay: its bytes stay counted.
-static void http_relay_carry(const struct http_relay *http) {
-    http->flow->carried[RELAY_SANDBOX] += http->bytes[RELAY_SANDBOX];
-    http->flow->carried[RELAY_UPSTREAM] += http->bytes[RELAY_UPSTREAM];
-}
 
 // The connection ends once what is written has gone out.
 static void http_relay_finish(struct http_relay *http) {
@@ -111,7 +126,7 @@ static void http_relay_finish(struct http_relay *http) {
     flow->fd = http_relay_take_fd(&http->client);
     http_relay_carry(http);
     flow->http = NULL;
-    http_relay_free(http);
+    http_relay_free(http, false);
     refusal_linger(flow, "", 0);
 }
 
@@ -187,31 +202,51 @@ static void http_relay_request_body(struct http_relay *http, struct evbuffer *to
 
 // ---- response ----
 
+// The client's socket and what was read from it go back to the flow, and the relay goes. False: out of memory.
+static bool http_relay_give_back(struct http_relay *http) {
+    struct flow *flow = http->flow;
+    struct evbuffer *first = bufferevent_get_input(http->client);
+    struct opening *opening = flow->opening = NEW(struct opening);
+    size_t len = evbuffer_get_length(first);
+    uint8_t *bytes = opening ? malloc(len + 1) : NULL;
+    if (!bytes) return false;
+    evbuffer_remove(first, bytes, len);
+    opening->bytes = bytes;
+    opening->len = len;
+    opening->size = len + 1;
+    flow->fd = http_relay_take_fd(&http->client);
+    http_relay_carry(http);
+    flow->http = NULL;
+    http_relay_free(http, false);
+    return true;
+}
+
+// The next request is a CONNECT, which is still there to be read.
+static void http_relay_to_door(struct http_relay *http) {
+    struct flow *flow = http->flow;
+    http->state = HTTP_RELAY_LEAVING;
+    if (evbuffer_get_length(bufferevent_get_output(http->client)) > 0) return; // http_relay_written comes back
+    if (http_relay_give_back(http)) door_start(flow);
+    else flow_end(flow, true);
+}
+
 static void http_relay_upgraded(struct http_relay *http) {
     struct flow *flow = http->flow;
-    struct evbuffer *first = bufferevent_get_input(http->client), *back = bufferevent_get_output(http->client);
+    struct evbuffer *back = bufferevent_get_output(http->client);
     evbuffer_add_buffer(back, bufferevent_get_input(http->server));
     size_t back_len = evbuffer_get_length(back);
     AUTO_FREE uint8_t *back_bytes = malloc(back_len + 1);
-    if (!flow->opening) flow->opening = NEW(struct opening);
-    if (flow->opening) {
-        free(flow->opening->bytes);
-        flow->opening->len = evbuffer_get_length(first);
-        flow->opening->bytes = malloc(flow->opening->len + 1);
-    }
-    if (!back_bytes || !flow->opening || !flow->opening->bytes) {
+    if (!back_bytes) {
         flow_end(flow, true);
         return;
     }
     evbuffer_unfreeze(back, 1); // libevent keeps the front of an output buffer for itself
     evbuffer_remove(back, back_bytes, back_len);
-    evbuffer_remove(first, flow->opening->bytes, flow->opening->len);
-    flow->fd = http_relay_take_fd(&http->client);
-    flow->upstream = http_relay_take_fd(&http->server);
-    http_relay_carry(http);
-    flow->http = NULL;
-    http_relay_free(http);
-    flow_relay(flow, back_bytes, back_len);
+    int upstream = http_relay_take_fd(&http->server);
+    bool given = http_relay_give_back(http);
+    flow->upstream = upstream;
+    if (given) flow_relay(flow, back_bytes, back_len);
+    else flow_end(flow, true);
 }
 
 static void http_relay_answered(struct http_relay *http) {
@@ -256,8 +291,8 @@ static int http_relay_response_head(struct http_relay *http) {
 }
 
 static void http_relay_response(struct http_relay *http) {
-    if (http->state != HTTP_RELAY_EXCHANGE) {
-        if (evbuffer_get_length(bufferevent_get_input(http->server)) > 0) flow_end(http->flow, true); // unasked bytes
+    if (http->state != HTTP_RELAY_EXCHANGE) { // what nobody asked for must not be the answer to the next request
+        if (evbuffer_get_length(bufferevent_get_input(http->server)) > 0) bufferevent_free(TAKE_POINTER(http->server));
         return;
     }
     if (!http->response_headed) {
@@ -266,7 +301,7 @@ static void http_relay_response(struct http_relay *http) {
         if (headed == 0) {
             if (!http->server_eof) return;
             // A kept connection that the server closed just now: the client retries as it would without us.
-            if (http->reused) flow_end(http->flow, true);
+            if (http->reused) flow_end(http->flow, false);
             else http_relay_unreachable(http);
             return;
         }
@@ -317,6 +352,7 @@ static void http_relay_read(struct bufferevent *side, void *data) {
 static void http_relay_written(struct bufferevent *side, void *data) {
     struct http_relay *http = data;
     if (http->state == HTTP_RELAY_ENDING && side == http->client) http_relay_finish(http);
+    else if (http->state == HTTP_RELAY_LEAVING && side == http->client) http_relay_to_door(http);
     else http_relay_balance(http);
 }
 
@@ -324,7 +360,7 @@ static void http_relay_event(struct bufferevent *side, short what, void *data) {
     struct http_relay *http = data;
     bool end = what & BEV_EVENT_EOF;
     if ((!end && side == http->client) || (what & BEV_EVENT_TIMEOUT)) {
-        flow_end(http->flow, true);
+        flow_end(http->flow, http->state != HTTP_RELAY_HEAD); // an idle connection ends as any server would end it
     } else if (http->state == HTTP_RELAY_ENDING) {
         return; // what is left to write goes out all the same
     } else if (side == http->client) {
@@ -356,7 +392,11 @@ static struct bufferevent *http_relay_side(struct http_relay *http, int fd) {
 
 // ---- request ----
 
+// The log has one line for each request: this one, or that of its refusal.
 static void http_relay_send(struct http_relay *http) {
+    struct policy_request request = http_relay_reached(http);
+    struct policy_decision decision = policy_decide(http->flow->gate->policy, &request);
+    flow_judged(http->flow, &request, &decision);
     http->state = HTTP_RELAY_EXCHANGE;
     http->server_eof = http->answer_begun = false;
     evbuffer_add_buffer(bufferevent_get_output(http->server), http->outgoing);
@@ -394,14 +434,19 @@ static void http_relay_connected(int fd, const struct addr *peer, const struct p
     if (!http->dead) http_relay_balance(http);
 }
 
-// The request line and the fields, with the absolute form turned into the origin form (RFC 9112 3.2.2) and without
-// Proxy-Connection; everything else byte for byte.
+// Fields for a proxy. What else begins like this is one only in a request in the form that proxies get.
+static bool http_relay_for_proxy(const struct wire_slice *name, const struct http1_head *head) {
+    static const char field[] = "proxy-connection";
+    size_t len = head->form == HTTP1_FORM_ABSOLUTE ? strlen("proxy-") : strlen(field);
+    bool fits = head->form == HTTP1_FORM_ABSOLUTE ? name->len >= len : name->len == len;
+    return fits && strncasecmp((const char *)name->data, field, len) == 0;
+}
+
+// The request line and the fields, with the absolute form turned into the origin form (RFC 9112 3.2.2) and without what
+// is for a proxy; everything else byte for byte.
 static void http_relay_write_head(struct evbuffer *out, const uint8_t *bytes, const struct http1_head *head) {
     bool plain = head->form != HTTP1_FORM_ABSOLUTE;
-    for (size_t i = 0; plain && i < head->header_count; i++) {
-        const struct wire_slice *name = &head->headers[i].name;
-        plain = name->len != 16 || strncasecmp((const char *)name->data, "proxy-connection", 16) != 0;
-    }
+    for (size_t i = 0; plain && i < head->header_count; i++) plain = !http_relay_for_proxy(&head->headers[i].name, head);
     if (plain) {
         evbuffer_add(out, bytes, head->len);
         return;
@@ -415,8 +460,7 @@ static void http_relay_write_head(struct evbuffer *out, const uint8_t *bytes, co
     for (size_t i = 0; i < head->header_count; i++) {
         const struct http1_header *header = &head->headers[i];
         bool host = header->name.len == 4 && strncasecmp((const char *)header->name.data, "host", 4) == 0;
-        bool proxy = header->name.len == 16 && strncasecmp((const char *)header->name.data, "proxy-connection", 16) == 0;
-        if (proxy || (host && head->form == HTTP1_FORM_ABSOLUTE)) continue;
+        if (http_relay_for_proxy(&header->name, head) || (host && head->form == HTTP1_FORM_ABSOLUTE)) continue;
         evbuffer_add(out, header->name.data, header->name.len);
         evbuffer_add(out, ": ", 2);
         evbuffer_add(out, header->value.data, header->value.len);
@@ -425,8 +469,19 @@ static void http_relay_write_head(struct evbuffer *out, const uint8_t *bytes, co
     evbuffer_add(out, "\r\n", 2);
 }
 
-// The one host that a request names. -EINVAL: none that is well-formed, or two that differ.
-static int http_relay_host(struct http_relay *http, const struct http1_head *head) {
+// The destination of a request to a door: its own, whatever came before. False: the request was refused.
+static bool http_relay_aim(struct http_relay *http, const struct name_host *target, uint16_t port) {
+    struct flow *flow = http->flow;
+    struct policy_decision denial;
+    if (!door_aims_at(flow, target, port) && http->server) bufferevent_free(TAKE_POINTER(http->server));
+    if (door_aim(flow, target, port, &denial)) return true;
+    http_relay_refuse(http, denial);
+    return false;
+}
+
+// The one host that a request names, and its port or 0. -EINVAL: none that is well-formed, or two that differ.
+static int http_relay_host(struct http_relay *http, const struct http1_head *head, struct name_host *ret_host,
+                           uint16_t *ret_port) {
     struct name_host host = {0}, target;
     uint16_t port = 0, target_port = 0;
     http->host[0] = 0;
@@ -442,14 +497,17 @@ static int http_relay_host(struct http_relay *http, const struct http1_head *hea
                       strcmp(host.name, target.name) != 0)) {
             return -EINVAL;
         }
+        if (http->door && port != 0 && port != (target_port ? target_port : 80)) return -EINVAL;
         host = target;
         port = target_port;
         named = true;
     }
-    if (port != 0 && port != http->flow->port) return -EINVAL;
-    if (!named) return head->minor_version == 0 ? 0 : -EINVAL; // RFC 9112 3.2: a 400 for HTTP/1.1
+    if (!http->door && port != 0 && port != http->flow->port) return -EINVAL;
+    if (!named && head->minor_version != 0) return -EINVAL; // RFC 9112 3.2: a 400 for HTTP/1.1
     if (host.is_address) http->host_address = host.address;
     else memcpy(http->host, host.name, sizeof(http->host));
+    *ret_host = host;
+    *ret_port = port;
     return 0;
 }
 
@@ -465,6 +523,7 @@ static void http_relay_connect(struct http_relay *http, const struct policy_deci
     if (http->server) bufferevent_free(TAKE_POINTER(http->server));
     struct policy_request request = http_relay_request(http);
     snprintf(http->server_name, sizeof(http->server_name), "%s", claimed ? claimed : "");
+    flow->resolved = claimed != NULL;
     const char *name = claimed || request.address ? claimed : flow->dialled;
     http->state = HTTP_RELAY_CONNECTING;
     http->connector = connector_start(flow->gate, &request, name, flow->destination.family, http_relay_connected, http);
@@ -472,12 +531,20 @@ static void http_relay_connect(struct http_relay *http, const struct policy_deci
 }
 
 static void http_relay_judge(struct http_relay *http, const uint8_t *bytes, const struct http1_head *head) {
+    struct name_host host;
+    uint16_t port;
     http->head_begun_us = 0;
-    bool wellformed = head->form != HTTP1_FORM_AUTHORITY && !head->absolute_https && head->method.len < sizeof(http->method);
-    if (!wellformed || http_relay_host(http, head) < 0) {
+    if (http->door && head->form == HTTP1_FORM_AUTHORITY) {
+        http_relay_to_door(http);
+        return;
+    }
+    bool form_fits = http->door ? head->form == HTTP1_FORM_ABSOLUTE : head->form != HTTP1_FORM_AUTHORITY;
+    bool wellformed = form_fits && !head->absolute_https && head->method.len < sizeof(http->method);
+    if (!wellformed || http_relay_host(http, head, &host, &port) < 0) {
         http_relay_refuse_reason(http, POLICY_BAD_REQUEST);
         return;
     }
+    if (http->door && !http_relay_aim(http, &host, port ? port : 80)) return;
     struct policy_request request = http_relay_request(http);
     struct policy_decision decision = policy_decide(http->flow->gate->policy, &request);
     if (decision.verdict != POLICY_ALLOW) {
@@ -498,11 +565,8 @@ static void http_relay_judge(struct http_relay *http, const uint8_t *bytes, cons
     // What has come of the body is read now, so that framing which is wrong from the start reaches nobody.
     http_relay_request_body(http, http->outgoing);
     if (http->dead || http->state == HTTP_RELAY_ENDING) return;
-    flow_judged(http->flow, &request, &decision);
-    if (!http->flow->dialled) { // the flow is the latest request's
-        free(http->flow->name);
-        http->flow->name = http->host[0] ? strdup(http->host) : NULL;
-    }
+    free(http->flow->name); // the flow is the latest request's
+    http->flow->name = !http->flow->dialled && http->host[0] ? strdup(http->host) : NULL;
     http_relay_connect(http, &decision);
 }
 
@@ -542,6 +606,7 @@ void http_relay_start(struct flow *flow) {
         return;
     }
     http->flow = flow;
+    http->door = flow->door && flow->door->stage != DOOR_PASSED;
     flow->http = http;
     flow->state = FLOW_HTTP;
     http->outgoing = evbuffer_new();

@@ -12,7 +12,6 @@
 #include "gate/state.h"
 
 #define SNIFF_STEP 4096
-#define SNIFF_MAX (TLS_HELLO_MAX + SNIFF_STEP)
 
 static void sniff_decide(struct flow *flow);
 
@@ -97,6 +96,7 @@ static void sniff_allowed(struct flow *flow, const struct policy_request *reques
         flow_end(flow, true);
         return;
     }
+    flow->resolved = flow->name != NULL;
     sniff_fetch(flow, request, name);
 }
 
@@ -105,7 +105,7 @@ static void sniff_allowed(struct flow *flow, const struct policy_request *reques
 static void sniff_tls(struct flow *flow) {
     struct opening *opening = flow->opening;
     struct tls_hello hello;
-    enum wire_result result = tls_hello_parse(opening->bytes, opening->len, &hello);
+    enum wire_result result = tls_hello_parse(opening->bytes, opening->len, &opening->walk, &hello);
     if (result == WIRE_MORE) return;
     sniff_stop(flow);
     struct policy_request request = flow_request(flow);
@@ -194,35 +194,14 @@ void sniff_deadline(struct flow *flow) {
 
 // ---- reading ----
 
-static bool sniff_grow(struct opening *opening) {
-    if (opening->size - opening->len >= SNIFF_STEP) return true;
-    size_t size = opening->size ? opening->size * 2 : SNIFF_STEP;
-    uint8_t *bytes = size <= 2 * SNIFF_MAX ? realloc(opening->bytes, size) : NULL;
-    if (!bytes) return false;
-    opening->bytes = bytes;
-    opening->size = size;
-    return true;
-}
-
 static void sniff_readable(evutil_socket_t fd, short what, void *data) {
+    (void)fd;
     (void)what;
     struct flow *flow = data;
-    struct opening *opening = flow->opening;
-    if (!sniff_grow(opening)) {
-        flow_end(flow, true);
-        return;
-    }
-    ssize_t len = recv(fd, opening->bytes + opening->len, SNIFF_STEP, 0);
-    if (len < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (len < 0) {
-        flow_end(flow, true);
-    } else if (len == 0) {
-        // The client has nothing (more) to say: what it said stands for all.
-        sniff_deadline(flow);
-    } else {
-        opening->len += (size_t)len;
-        sniff_decide(flow);
-    }
+    ssize_t len = flow_read(flow);
+    if (len > 0) sniff_decide(flow);
+    else if (len == 0) sniff_deadline(flow); // the client has nothing (more) to say: what it said stands for all
+    else if (len != -EAGAIN) flow_end(flow, true);
 }
 
 // A server that speaks first, to a destination that is allowed whatever the client says.
@@ -259,4 +238,5 @@ void sniff_start(struct flow *flow) {
         return;
     }
     flow_deadline(flow, GATE_SNIFF_MS);
+    if (opening->len > 0) sniff_decide(flow); // what a client of a door sent at once with its request
 }

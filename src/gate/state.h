@@ -4,7 +4,8 @@
 // A flow's states, what it holds in each, and what may happen next:
 //
 //   CONNECTING SYN held. `opening->connector` resolves and dials.          -> ADMITTED, or refused as the dial was
-//   ADMITTED   SYN let through to the listener; `upstream` may be open.    -> by accept: RELAYING, SNIFFING, HTTP
+//   ADMITTED   SYN let through to the listener; `upstream` may be open.    -> by accept: RELAYING, SNIFFING, HTTP, ASKING
+//   ASKING     of a door: accepted; where to is read under a deadline.     -> CONNECTING (accepted already), HTTP, LINGERING
 //   SNIFFING   accepted; first bytes are read under a deadline. Nothing has been sent upstream; where every outcome is
 //              the same destination, upstream bytes already flow back.     -> FETCHING, RELAYING, HTTP, LINGERING
 //   FETCHING   accepted, bytes held; resolving and dialling a claimed name -> RELAYING, LINGERING
@@ -21,6 +22,7 @@
 #include "base/addr.h"
 #include "base/list.h"
 #include "dns/dns.h"
+#include "gate/door.h"
 #include "gate/exchange.h"
 #include "net/net.h"
 #include "policy/policy.h"
@@ -41,11 +43,16 @@ enum gate_time { // milliseconds
 };
 
 enum flow_state {
-    FLOW_CONNECTING, FLOW_ADMITTED, FLOW_SNIFFING, FLOW_FETCHING, FLOW_RELAYING, FLOW_HTTP, FLOW_LINGERING,
+    FLOW_CONNECTING, FLOW_ADMITTED, FLOW_ASKING, FLOW_SNIFFING, FLOW_FETCHING, FLOW_RELAYING, FLOW_HTTP, FLOW_LINGERING,
 };
 
 struct gate;
 struct http_relay;
+
+struct gate_listener {
+    int fd;
+    struct event *event;
+};
 
 // What a flow needs only until it relays.
 struct opening {
@@ -59,6 +66,7 @@ struct opening {
     struct event *back;       // of the upstream socket, while sniffing an open destination
     uint8_t *bytes;           // first bytes of the sandbox
     size_t len, size;
+    struct tls_walk walk;     // over these bytes
 };
 
 struct flow {
@@ -67,7 +75,8 @@ struct flow {
     struct gate *gate;
     struct opening *opening;
     struct http_relay *http;
-    const char *dialled;      // of the pool, or "localhost"; NULL for a literal destination
+    struct door *door;        // of a connection to an explicit proxy of ours, else NULL
+    const char *dialled;      // of the pool or the door, or "localhost"; NULL for a literal destination
     char *name;               // the claimed name that admitted it, owned; NULL if `dialled` or the address did
     uint64_t started_us;
     uint64_t generation;      // of the policy that judged it last
@@ -80,9 +89,11 @@ struct flow {
     uint8_t transport;        // what it is: TCP; other in what exchanges give to the journal
     uint64_t carried[2];      // bytes moved before a relay, by enum relay_side
     bool counted;             // a decision was logged, so its end is logged too
+    bool resolved;            // `name` was resolved and dialled, not the destination: it is judged as a dialled name
     bool open_destination;    // allowed whatever comes; sniffed because a guardrail has names, or to learn what comes
     bool dns;                 // TCP to port 53, answered by the DNS front
     bool refuse_only;         // accepted only so that the refusal can be told in HTTP
+    bool arrived;             // accepted before anything was judged, since no SYN is held; until it is let in
     struct relay relay;
 };
 
@@ -94,6 +105,8 @@ struct gate {
     struct event *keeper_event;
     int sockets[IPC_SOCKET_COUNT];
     struct event *socket_events[IPC_SOCKET_COUNT];
+    struct gate_listener *listeners; // of the skeleton without nft, where nothing is held: connections arrive accepted
+    size_t listener_count;
     struct policy *policy;
     void *policy_block;          // mapped
     size_t policy_size;
@@ -111,6 +124,7 @@ struct gate {
     struct list pending[GATE_BUCKETS];
     uint32_t hash_seed;
     struct journal *journal;
+    bool doors;                  // explicit proxies are offered
     bool paused;                 // the log is behind: no new work
     bool closing;
 };
@@ -133,6 +147,7 @@ struct flow *flow_new(struct gate *gate, const struct ip_packet *syn); // NULL: 
 struct flow *flow_find_pending(struct gate *gate, const struct addr *source, uint16_t source_port,
                                const struct addr *destination, uint16_t port);
 void flow_end(struct flow *flow, bool reset); // closes and frees whatever it holds, logs its end
+void flow_report(struct flow *flow); // logs the end of what was counted so far: another destination follows
 void flow_deadline(struct flow *flow, unsigned milliseconds); // one timer a flow; what it means depends on the state
 void flow_stop_timer(struct flow *flow);
 struct policy_request flow_request(const struct flow *flow); // what is known about it so far
@@ -141,6 +156,8 @@ void flow_judged(struct flow *flow, const struct policy_request *request, const 
 struct policy_decision flow_unreachable(struct flow *flow, const struct policy_request *request);
 void flow_relay(struct flow *flow, const uint8_t *back, size_t back_len);
 void flow_free_opening(struct flow *flow);
+// Reads more first bytes of the sandbox into its opening. How many, 0 at their end, or a negative errno (-EAGAIN: later).
+ssize_t flow_read(struct flow *flow);
 const char *flow_admitted_name(const struct flow *flow);
 
 // connector.c: from a judged destination to a connected socket
@@ -156,7 +173,12 @@ void connector_cancel(struct connector *connector);
 
 // syn.c
 void syn_readable(evutil_socket_t fd, short what, void *data);
+// What the destination stands for: the host's loopback, a name of the pool (flow and request are changed), or itself.
+// False: an address of the pool that no name has.
+bool syn_locate(struct flow *flow, struct policy_request *request);
+void syn_judge(struct flow *flow);                       // the destination is known: refuses, dials or admits
 void syn_admit(struct flow *flow);                       // lets the held SYN through
+void syn_pass(struct flow *flow);                        // admitted and accepted: relays, or reads first bytes
 void syn_refuse(struct flow *flow, int error);           // answers it as the real dial was: reset or ICMP error
 void syn_accept(evutil_socket_t fd, short what, void *data);
 
@@ -166,11 +188,11 @@ void sniff_deadline(struct flow *flow); // the client said nothing, or not enoug
 
 // http_relay.c
 void http_relay_start(struct flow *flow); // takes fd, upstream and the opening's bytes
-void http_relay_free(struct http_relay *http);
+void http_relay_free(struct http_relay *http, bool reset);
 // Whether the host that the connection is used for now is still allowed.
 bool http_relay_allowed(const struct flow *flow);
 void http_relay_resume(struct flow *flow); // the log has room again
-uint64_t http_relay_bytes(const struct http_relay *http, enum relay_side side);
+void http_relay_carry(struct http_relay *http); // what it has moved goes to the flow's count
 
 // refusal.c
 void refusal_tls(struct flow *flow, enum tls_alert alert);

@@ -3,6 +3,10 @@
 // then send the very SYN again with mark 2, which hands it to the listener, or answer it as the real dial was answered.
 // So connect() in the sandbox succeeds exactly when the destination was reached. Only where bytes have to be read before
 // anything can be decided (a literal address under a policy of names) is the SYN let through at once.
+//
+// The skeleton without nft holds nothing: its connections arrive accepted, and are judged in the same way. What would have
+// been a refused connect is a reset then; where bytes decide, they are read before the dial, so that a dial that fails is
+// told in the client's own protocol too.
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -13,9 +17,20 @@
 
 #define SYN_BATCH 64 // packets or accepts a turn, so that flows get theirs
 
+static void syn_accepted(struct flow *flow, int fd);
+
 void syn_admit(struct flow *flow) {
     struct opening *opening = flow->opening;
     struct ip_packet packet;
+    if (flow->door && flow->door->stage == DOOR_PASSED) {
+        door_admit(flow);
+        return;
+    }
+    if (flow->arrived) {
+        flow->arrived = false; // it is in, as if its SYN had been let through
+        syn_accepted(flow, flow->fd);
+        return;
+    }
     flow->state = FLOW_ADMITTED;
     flow_deadline(flow, GATE_ACCEPT_MS);
     if (ip_packet_parse(opening->syn, opening->syn_len, &packet) != WIRE_OK) return;
@@ -49,10 +64,17 @@ void syn_refuse(struct flow *flow, int error) {
     flow_end(flow, true);
 }
 
+// Says no, for a reason that was logged, in the way in which the flow was asked for.
+static void syn_turn_away(struct flow *flow, const struct policy_request *request,
+                          const struct policy_decision *decision, int error) {
+    if (flow->door) door_refuse(flow, request, decision, error);
+    else syn_refuse(flow, error);
+}
+
 static void syn_denied(struct flow *flow, const struct policy_request *request,
                        const struct policy_decision *decision) {
     flow_judged(flow, request, decision);
-    syn_refuse(flow, -ECONNREFUSED);
+    syn_turn_away(flow, request, decision, -ECONNREFUSED);
 }
 
 static struct policy_decision syn_reason(enum policy_reason reason) {
@@ -70,9 +92,12 @@ static void syn_connected(int fd, const struct addr *peer, const struct policy_d
     if (fd < 0) {
         struct policy_decision own = syn_reason(POLICY_NODE_OWN_ADDRESS);
         if (!denied && fd == -EACCES) denied = &own; // the dial found itself on this host
-        if (denied) flow_judged(flow, &request, denied);
-        else flow_unreachable(flow, &request);
-        syn_refuse(flow, denied ? -ECONNREFUSED : fd);
+        if (denied) {
+            syn_denied(flow, &request, denied);
+            return;
+        }
+        struct policy_decision failed = flow_unreachable(flow, &request);
+        syn_turn_away(flow, &request, &failed, fd);
         return;
     }
     struct policy_decision decision = policy_decide(flow->gate->policy, &request);
@@ -104,6 +129,13 @@ static bool syn_loopback(struct flow *flow, struct policy_request *request) {
     return true;
 }
 
+// Whether a connection to port 80 is accepted only so that the 403 can say why: to a listed name, but not where the answer
+// of a door says why.
+static bool syn_explains(const struct flow *flow, const struct policy_decision *decision) {
+    if (!flow->dialled || flow->port != 80) return false;
+    return !flow->door || (flow->door->kind == DOOR_SOCKS && decision->reason == POLICY_NOT_HTTPS);
+}
+
 // Whether the destination is allowed even for bytes that show nothing: then it is dialled first and its bytes flow back
 // while the client's first ones are read, so that server-first protocols do not wait.
 static bool syn_is_open(struct gate *gate, struct policy_request request) {
@@ -127,28 +159,37 @@ static bool syn_dns_server(struct flow *flow, struct policy_request *request, st
     return false;
 }
 
-static void syn_judge(struct flow *flow) {
+bool syn_locate(struct flow *flow, struct policy_request *request) {
+    struct gate *gate = flow->gate;
+    if (syn_loopback(flow, request) || !gate->facts.synthetic || !dns_pool_contains(gate->pool, &flow->destination)) {
+        return true;
+    }
+    request->dialled = flow->dialled = dns_pool_name(gate->pool, &flow->destination);
+    if (!flow->dialled) return false;
+    request->address = NULL;
+    return true;
+}
+
+void syn_judge(struct flow *flow) {
     struct gate *gate = flow->gate;
     struct policy_request request = flow_request(flow);
-    if (!syn_loopback(flow, &request) && gate->facts.synthetic && dns_pool_contains(gate->pool, &flow->destination)) {
-        request.dialled = flow->dialled = dns_pool_name(gate->pool, &flow->destination);
-        if (!flow->dialled) {
-            struct policy_decision unmapped = syn_reason(POLICY_NO_NAME);
-            syn_denied(flow, &request, &unmapped);
-            return;
-        }
-        request.address = NULL;
+    if (!syn_locate(flow, &request)) {
+        struct policy_decision unmapped = syn_reason(POLICY_NO_NAME);
+        syn_denied(flow, &request, &unmapped);
+        return;
     }
     struct policy_decision decision = policy_decide(gate->policy, &request);
     bool relayed_dns = flow->port == 53 && !keeper_owns(&flow->destination) && syn_dns_server(flow, &request, &decision);
     if (flow->port == 53 && !relayed_dns) {
         flow->dns = true;
         syn_admit(flow);
-    } else if (decision.verdict == POLICY_DENY && flow->dialled && flow->port == 80) {
-        flow->refuse_only = true; // so that the 403 can say why
+    } else if (decision.verdict == POLICY_DENY && syn_explains(flow, &decision)) {
+        flow->refuse_only = true;
         syn_admit(flow);
     } else if (decision.verdict == POLICY_DENY) {
         syn_denied(flow, &request, &decision);
+    } else if (flow->arrived && !flow->door && decision.verdict == POLICY_INSPECT && !syn_is_open(gate, request)) {
+        syn_admit(flow);
     } else if (decision.verdict == POLICY_ALLOW || flow->dialled) {
         flow->open_destination = decision.verdict == POLICY_INSPECT && syn_is_open(gate, request);
         syn_connect(flow, &request, request.address ? NULL : flow->dialled);
@@ -169,8 +210,46 @@ static bool syn_trim(struct ip_packet *syn) {
     return ip_packet_parse(syn->bytes, len, syn) == WIRE_OK;
 }
 
-static void syn_new(struct gate *gate, struct ip_packet *syn) {
+// A connection that gets no flow: refused, and logged.
+static void syn_turn(struct gate *gate, const struct ip_packet *syn, int fd, enum policy_reason reason) {
     struct policy_request request = {.protocol = POLICY_TCP, .address = &syn->destination, .port = syn->destination_port};
+    struct policy_decision decision = syn_reason(reason);
+    journal_decision(gate, &request, &decision);
+    if (fd >= 0) relay_reset_fd(fd);
+    else syn_answer(gate, syn, -ECONNREFUSED);
+}
+
+// The sandbox's own loopback is not for the gate, but for what an entry opens of the host's.
+static bool syn_is_local(const struct gate *gate, const struct ip_packet *syn) {
+    uint16_t ports[IPC_PORTS_MAX];
+    if (!addr_is_loopback(&syn->destination)) return false;
+    size_t count = policy_loopback_ports(gate->policy, ports, IPC_PORTS_MAX);
+    for (size_t i = 0; i < count; i++)
+        if (ports[i] == syn->destination_port) return false;
+    return true;
+}
+
+// A SYN that is held (fd -1), or a connection that was accepted already; only its addresses and ports count then.
+static void syn_begin(struct gate *gate, const struct ip_packet *syn, int fd) {
+    struct flow *flow = NULL;
+    enum door_kind door = door_at(gate, &syn->destination, syn->destination_port);
+    bool own = keeper_owns(&syn->destination) || (fd >= 0 && syn_is_local(gate, syn));
+    if (own && syn->destination_port != 53 && door == DOOR_NONE) {
+        syn_turn(gate, syn, fd, POLICY_NODE_OWN_ADDRESS);
+        return;
+    }
+    if (gate->flow_count < gate->facts.max_connections || exchange_make_room(gate)) flow = flow_new(gate, syn);
+    if (!flow) {
+        syn_turn(gate, syn, fd, POLICY_LIMIT_EXCEEDED);
+        return;
+    }
+    flow->arrived = fd >= 0;
+    flow->fd = fd;
+    if (door == DOOR_NONE) syn_judge(flow);
+    else door_open(flow, door);
+}
+
+static void syn_new(struct gate *gate, struct ip_packet *syn) {
     if (!syn_trim(syn)) return;
     struct flow *flow = flow_find_pending(gate, &syn->source, syn->source_port, &syn->destination,
                                           syn->destination_port);
@@ -178,20 +257,7 @@ static void syn_new(struct gate *gate, struct ip_packet *syn) {
         if (flow->state == FLOW_ADMITTED) syn_admit(flow);
         return;
     }
-    if (keeper_owns(&syn->destination) && syn->destination_port != 53) {
-        struct policy_decision own = syn_reason(POLICY_NODE_OWN_ADDRESS);
-        journal_decision(gate, &request, &own);
-        syn_answer(gate, syn, -ECONNREFUSED);
-        return;
-    }
-    if (gate->flow_count < gate->facts.max_connections || exchange_make_room(gate)) flow = flow_new(gate, syn);
-    if (!flow) {
-        struct policy_decision limit = syn_reason(POLICY_LIMIT_EXCEEDED);
-        journal_decision(gate, &request, &limit);
-        syn_answer(gate, syn, -ECONNREFUSED);
-        return;
-    }
-    syn_judge(flow);
+    syn_begin(gate, syn, -1);
 }
 
 static void syn_packet(struct gate *gate, uint8_t *bytes, size_t len) {
@@ -216,14 +282,12 @@ void syn_readable(evutil_socket_t fd, short what, void *data) {
     }
 }
 
-static void syn_accepted(struct flow *flow, int fd) {
-    flow->fd = fd;
-    list_remove(&flow->bucket);
-    flow_stop_timer(flow);
+void syn_pass(struct flow *flow) {
     if (flow->dns) {
-        flow->fd = -1;
-        dns_front_stream(flow->gate->front, fd, &flow->destination);
-        flow_end(flow, false);
+        // The front reads from the socket: a client of a door has to wait for its answer.
+        bool early = flow->opening->len > 0;
+        if (!early) dns_front_stream(flow->gate->front, TAKE_FD(flow->fd), &flow->destination);
+        flow_end(flow, early);
         return;
     }
     struct policy_request request = flow_request(flow);
@@ -235,6 +299,14 @@ static void syn_accepted(struct flow *flow, int fd) {
     } else {
         sniff_start(flow);
     }
+}
+
+static void syn_accepted(struct flow *flow, int fd) {
+    flow->fd = fd;
+    list_remove(&flow->bucket);
+    flow_stop_timer(flow);
+    if (flow->door) door_start(flow);
+    else syn_pass(flow);
 }
 
 void syn_accept(evutil_socket_t listener, short what, void *data) {
@@ -249,18 +321,20 @@ void syn_accept(evutil_socket_t listener, short what, void *data) {
             if (full) gate_rest(gate); // else the listener would stay readable and the loop spin
             return;
         }
-        struct addr source, destination;
-        uint16_t source_port, port;
+        uint8_t nothing[1] = {0};
+        struct ip_packet syn = {.bytes = nothing};
         if (getsockname(fd, (struct sockaddr *)&to, &to_len) < 0 ||
-            addr_from_sockaddr((struct sockaddr *)&from, &source, &source_port) < 0 ||
-            addr_from_sockaddr((struct sockaddr *)&to, &destination, &port) < 0) {
+            addr_from_sockaddr((struct sockaddr *)&from, &syn.source, &syn.source_port) < 0 ||
+            addr_from_sockaddr((struct sockaddr *)&to, &syn.destination, &syn.destination_port) < 0) {
             continue;
         }
-        struct flow *flow = flow_find_pending(gate, &source, source_port, &destination, port);
-        if (flow && flow->state == FLOW_ADMITTED) {
+        struct flow *flow = flow_find_pending(gate, &syn.source, syn.source_port, &syn.destination, syn.destination_port);
+        if (gate->listener_count > 0) {
+            syn_begin(gate, &syn, TAKE_FD(fd));
+        } else if (flow && flow->state == FLOW_ADMITTED) {
             syn_accepted(flow, TAKE_FD(fd));
-        } else if (addr_is_loopback(&destination) && port == 53) {
-            dns_front_stream(gate->front, TAKE_FD(fd), &destination);
+        } else if (addr_is_loopback(&syn.destination) && syn.destination_port == 53) {
+            dns_front_stream(gate->front, TAKE_FD(fd), &syn.destination);
         } else {
             relay_reset_fd(TAKE_FD(fd)); // nobody let this one through
         }

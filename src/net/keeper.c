@@ -2,10 +2,13 @@
 // The keeper: holds a sandbox's namespaces, the originals of its gate's sockets, and the synthetic mappings, so that a gate
 // can die and be started again. Two channels, one poll, no event library.
 //
-//   start     namespaces, sysctls, routes, rules (refusing), sockets, isolation, READY
+//   start     namespaces, sysctls, skeleton (refusing), isolation, READY
 //   no gate   the kernel of the sandbox refuses every connection
-//   gate      rules lead to its sockets, sockets sent, mappings replayed as fast as the gate takes them
-//   end       main's channel closes: rules refuse again, exit
+//   gate      the skeleton leads to its sockets, sockets sent, mappings replayed as fast as the gate takes them
+//   end       main's channel closes: it refuses again, exit
+//
+// The skeleton with nft is tried first. Only where the kernel lacks something that it alone needs, and main said on which
+// ports the policy's connections can come, the one without nft takes its place: it can do less, never more.
 //
 // A gate is hostile once taken over: its messages are of two kinds, bounded, and a mapping never changes its name. What
 // breaks that loses its channel, so the sandbox loses its network.
@@ -35,12 +38,22 @@ bool keeper_owns(const struct addr *addr) {
     return addr_prefix_contains(&owned[0], addr) || addr_prefix_contains(&owned[1], addr);
 }
 
+bool keeper_serves(const struct addr *addr) {
+    static const struct addr server4 = {.family = ADDR_IPV4, .bytes = {192, 0, 0, 1}};
+    static const struct addr server6 = {.family = ADDR_IPV6, .bytes = {[0] = 0xfd, [15] = 1}};
+    return addr_equal(addr, &server4) || addr_equal(addr, &server6);
+}
+
 struct keeper {
     int main, gate; // channels; gate -1: none
-    int sockets[IPC_SOCKET_COUNT];
+    int sockets[IPC_SOCKET_COUNT]; // -1: the skeleton has no such socket
+    struct ipc_keeper_ready ready; // which skeleton it is
     int buffers[SKELETON_BUFFERS];
-    struct skeleton_rules *rules;
+    struct skeleton_rules *rules;  // TPROXY
     struct ipc_ports opened;
+    struct ipc_ports ports;        // ROUTES
+    int listeners[IPC_LISTENERS_MAX];
+    size_t listener_count;
     char (*names)[NAME_SIZE]; // by index; "" = not mapped
     uint32_t name_count;      // the highest index that is mapped, and one
     uint32_t replay;          // the next index to send to the gate
@@ -55,20 +68,97 @@ static void keeper_report(const struct keeper *keeper, const struct error *err) 
     channel_send(keeper->main, IPC_ERROR, &report, sizeof(report), NULL, 0);
 }
 
+// ---- the skeleton ----
+
+// Whether the sandbox's connections lead to the gate's sockets; else its kernel refuses them at once.
+static int keeper_lead(struct keeper *keeper, bool with_gate, struct error *err) {
+    if (keeper->ready.skeleton == IPC_SKELETON_TPROXY)
+        return skeleton_rules_apply(keeper->rules, &keeper->opened, with_gate, err);
+    int result = skeleton_listener_open(keeper->sockets[IPC_SOCKET_UDP4], with_gate);
+    if (result == 0) result = skeleton_listener_open(keeper->sockets[IPC_SOCKET_UDP6], with_gate);
+    for (size_t i = 0; i < keeper->listener_count && result == 0; i++)
+        result = skeleton_listener_open(keeper->listeners[i], with_gate);
+    if (result == 0) return 0;
+    return error_set(err, result, "cannot %s the sandbox's listeners: %s", with_gate ? "open" : "close", strerror(-result));
+}
+
+static int keeper_try_tproxy(struct keeper *keeper, struct error *err) {
+    int result = skeleton_rules_new(&keeper->rules, err);
+    if (result == 0) result = skeleton_socket(IPC_SKELETON_TPROXY, keeper->sockets, err);
+    // Last, since rules that stay would refuse what the other skeleton lets through.
+    if (result == 0) result = skeleton_rules_apply(keeper->rules, &keeper->opened, false, err);
+    return result;
+}
+
+static int keeper_try_routes(struct keeper *keeper, struct error *err) {
+    int result = skeleton_socket(IPC_SKELETON_ROUTES, keeper->sockets, err);
+    if (result == 0) result = skeleton_listener(&keeper->ports, keeper->listeners, err);
+    if (result == 0) keeper->listener_count = 2 * keeper->ports.count;
+    return result;
+}
+
+static void keeper_close_sockets(struct keeper *keeper) {
+    for (size_t i = 0; i < IPC_SOCKET_COUNT; i++)
+        if (keeper->sockets[i] >= 0) close(TAKE_FD(keeper->sockets[i]));
+}
+
+// TPROXY cannot be, or was not asked for.
+static int keeper_fall_back(struct keeper *keeper, const struct ipc_keeper_start *start, struct error *err) {
+    const char *lacks = keeper->ready.lacks;
+    char without[IPC_TEXT_SIZE];
+    snprintf(without, sizeof(without), "%s%.200s", lacks[0] ? "this kernel lacks " : "PENSTOCK_SKELETON=routes does without nft", lacks);
+    keeper->ready.skeleton = IPC_SKELETON_ROUTES;
+    if (start->ports.count == 0)
+        return error_set(err, -ENOTSUP, "%s, which %.500s needs; %s it, or allow hosts by name and port only", without,
+                         start->need[0] ? start->need : "the sandbox's network", lacks[0] ? "load or enable" : "unset");
+    keeper_close_sockets(keeper);
+    skeleton_rules_free(TAKE_POINTER(keeper->rules));
+    int result = keeper_try_routes(keeper, err);
+    return result < 0 ? error_context(err, result, "%s", without) : 0;
+}
+
+static int keeper_skeleton(struct keeper *keeper, const struct ipc_keeper_start *start, struct error *err) {
+    struct error own = {0};
+    int result = skeleton_link(err);
+    if (result < 0) return result;
+    result = start->skeleton == IPC_SKELETON_TPROXY ? keeper_try_tproxy(keeper, &own) : -ENOTSUP;
+    if (result < 0 && result != -ENOTSUP) return error_set(err, result, "%s", own.text);
+    if (result == -ENOTSUP) {
+        snprintf(keeper->ready.lacks, sizeof(keeper->ready.lacks), "%s", own.text);
+        result = keeper_fall_back(keeper, start, err);
+    }
+    return result < 0 ? result : skeleton_route((enum ipc_skeleton)keeper->ready.skeleton, err);
+}
+
 // ---- gates ----
+
+static void keeper_drain_one(int fd, bool listener) {
+    for (int n = 0; n < KEEPER_DRAIN_MAX && fd >= 0; n++) {
+        char byte;
+        int got = listener ? accept4(fd, NULL, NULL, SOCK_CLOEXEC) : (int)recv(fd, &byte, 1, MSG_DONTWAIT | MSG_TRUNC);
+        if (got < 0 && errno != ECONNABORTED && errno != EINTR) break;
+        if (listener && got >= 0) relay_reset_fd(got);
+    }
+}
 
 // What was meant for a gate that is gone must not reach the next one: its clients have given up.
 static void keeper_drain(struct keeper *keeper) {
-    for (size_t i = 0; i < IPC_SOCKET_COUNT; i++) {
-        bool listener = i == IPC_SOCKET_TCP4 || i == IPC_SOCKET_TCP6;
-        for (int n = 0; n < KEEPER_DRAIN_MAX; n++) {
-            char byte;
-            int got = listener ? accept4(keeper->sockets[i], NULL, NULL, SOCK_CLOEXEC)
-                               : (int)recv(keeper->sockets[i], &byte, 1, MSG_DONTWAIT | MSG_TRUNC);
-            if (got < 0 && errno != ECONNABORTED && errno != EINTR) break;
-            if (listener) relay_reset_fd(got);
-        }
+    for (size_t i = 0; i < IPC_SOCKET_COUNT; i++)
+        keeper_drain_one(keeper->sockets[i], i == IPC_SOCKET_TCP4 || i == IPC_SOCKET_TCP6);
+    for (size_t i = 0; i < keeper->listener_count; i++) keeper_drain_one(keeper->listeners[i], true);
+}
+
+static int keeper_send_sockets(struct keeper *keeper) {
+    if (keeper->ready.skeleton == IPC_SKELETON_TPROXY)
+        return channel_send(keeper->gate, IPC_GATE_SOCKETS, NULL, 0, keeper->sockets, IPC_SOCKET_COUNT);
+    struct ipc_plain plain = {.listeners = (uint32_t)keeper->listener_count};
+    const int *first = &keeper->sockets[IPC_SOCKET_UDP4];
+    int result = channel_send(keeper->gate, IPC_GATE_PLAIN, &plain, sizeof(plain), first, IPC_PLAIN_SOCKETS);
+    for (size_t i = 0; i < keeper->listener_count && result == 0; i += IPC_FDS_MAX) {
+        size_t count = keeper->listener_count - i < IPC_FDS_MAX ? keeper->listener_count - i : IPC_FDS_MAX;
+        result = channel_send(keeper->gate, IPC_GATE_LISTENERS, NULL, 0, &keeper->listeners[i], count);
     }
+    return result;
 }
 
 static void keeper_gate_lost(struct keeper *keeper) {
@@ -77,7 +167,7 @@ static void keeper_gate_lost(struct keeper *keeper) {
     close(keeper->gate);
     keeper->gate = -1;
     keeper->replaying = false;
-    if (skeleton_rules_apply(keeper->rules, &keeper->opened, false, &err) < 0) {
+    if (keeper_lead(keeper, false, &err) < 0) {
         keeper_report(keeper, &err);
         keeper->over = true;
     }
@@ -105,10 +195,10 @@ static void keeper_gate_new(struct keeper *keeper, int channel) {
     keeper->gate = channel;
     keeper->replay = 0;
     skeleton_buffers_set(keeper->buffers, true); // as a new gate, without connections, expects
-    if (skeleton_rules_apply(keeper->rules, &keeper->opened, true, &err) < 0) {
+    if (keeper_lead(keeper, true, &err) < 0) {
         keeper_report(keeper, &err);
         keeper_gate_lost(keeper);
-    } else if (channel_send(channel, IPC_GATE_SOCKETS, NULL, 0, keeper->sockets, IPC_SOCKET_COUNT) < 0) {
+    } else if (keeper_send_sockets(keeper) < 0) {
         keeper_gate_lost(keeper);
     } else {
         keeper_replay(keeper);
@@ -147,10 +237,26 @@ static void keeper_gate_readable(struct keeper *keeper) {
 
 // ---- main ----
 
+// Without nft there are the listeners that were made at the start, and no others: an isolated keeper makes no sockets.
+static int keeper_ports_known(const struct keeper *keeper, const struct ipc_ports *ports, struct error *err) {
+    for (uint32_t i = 0; i < ports->count; i++) {
+        bool known = false;
+        for (uint32_t k = 0; k < keeper->ports.count; k++) known |= keeper->ports.ports[k] == ports->ports[i];
+        if (!known)
+            return error_set(err, -ENOTSUP, "cannot open port %u of loopback: without nft a sandbox keeps the ports that it was "
+                             "started with; start it again with the new policy", ports->ports[i]);
+    }
+    return 0;
+}
+
 static void keeper_ports(struct keeper *keeper, const struct ipc_ports *ports) {
     struct error err = {0};
-    keeper->opened = *ports;
-    if (skeleton_rules_apply(keeper->rules, &keeper->opened, keeper->gate >= 0, &err) == 0) return;
+    int result = keeper->ready.skeleton == IPC_SKELETON_ROUTES ? keeper_ports_known(keeper, ports, &err) : 0;
+    if (result == 0) {
+        keeper->opened = *ports;
+        result = keeper_lead(keeper, keeper->gate >= 0, &err);
+    }
+    if (result == 0) return;
     keeper_report(keeper, &err);
     keeper_gate_lost(keeper);
 }
@@ -197,7 +303,7 @@ static int keeper_ready(struct keeper *keeper, struct error *err) {
     int result = isolate_process(ISOLATE_KEEPER, err);
     if (result < 0) return result;
     int fds[] = {user, net};
-    result = channel_send(keeper->main, IPC_KEEPER_READY, NULL, 0, fds, 2);
+    result = channel_send(keeper->main, IPC_KEEPER_READY, &keeper->ready, sizeof(keeper->ready), fds, 2);
     return result < 0 ? error_set(err, result, "cannot tell main that the sandbox's network is ready: %s", strerror(-result)) : 0;
 }
 
@@ -205,14 +311,12 @@ static int keeper_setup(struct keeper *keeper, const struct ipc_keeper_start *st
     int result = namespace_enter(start->uid, start->gid, err);
     if (result == 0) result = skeleton_sysctl(start->gid, err);
     if (result == 0) result = skeleton_buffers_open(keeper->buffers, err);
-    if (result == 0) result = skeleton_route(err);
-    if (result == 0) result = skeleton_rules_new(&keeper->rules, err);
-    if (result == 0) result = skeleton_rules_apply(keeper->rules, &keeper->opened, false, err);
-    if (result == 0) result = skeleton_socket(keeper->sockets, err);
+    if (result == 0) result = keeper_skeleton(keeper, start, err);
     if (result == 0) result = keeper_ready(keeper, err);
     return result;
 }
 
+// Without nft there is nothing to do: with its sockets closed the kernel refuses by itself.
 int keeper_refuse(int user_namespace, int net_namespace) {
     pid_t pid = fork();
     if (pid == 0) {
@@ -229,8 +333,8 @@ int keeper_refuse(int user_namespace, int net_namespace) {
 static void keeper_free(struct keeper *keeper) {
     if (!keeper) return;
     if (keeper->gate >= 0) close(keeper->gate);
-    for (size_t i = 0; i < IPC_SOCKET_COUNT; i++)
-        if (keeper->sockets[i] >= 0) close(keeper->sockets[i]);
+    keeper_close_sockets(keeper);
+    for (size_t i = 0; i < keeper->listener_count; i++) close(keeper->listeners[i]);
     for (size_t i = 0; i < SKELETON_BUFFERS; i++)
         if (keeper->buffers[i] >= 0) close(keeper->buffers[i]);
     skeleton_rules_free(keeper->rules);
@@ -254,6 +358,7 @@ int keeper_main(int channel) {
         struct ipc_keeper_start start;
         memcpy(&start, message.body, sizeof(start));
         keeper->opened = start.loopback_ports;
+        keeper->ports = start.ports;
         result = keeper_setup(keeper, &start, &err);
         if (result == 0) keeper_loop(keeper);
         if (result < 0) keeper_report(keeper, &err);

@@ -52,6 +52,12 @@ extern const char *const keeper_address6; // "fd00::2"
 // Whether an address belongs to the skeleton: the /29 (RFC 7335) and the /125 around these two. The sandbox's name server
 // (192.0.0.1) and the gate's listeners are among them; nothing there is ever dialled, whatever a policy says.
 bool keeper_owns(const struct addr *addr);
+// Where a sandbox finds what its gate serves itself: the name server, and on these ports the doors of `--proxy`.
+#define KEEPER_SERVER4 "192.0.0.1"
+#define KEEPER_SERVER6 "fd00::1"
+#define KEEPER_PORT_HTTP 3128
+#define KEEPER_PORT_SOCKS 1080
+bool keeper_serves(const struct addr *addr); // one of the two
 
 // ---- dial ----
 

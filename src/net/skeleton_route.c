@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Addresses, routes and routing rules on lo, by rtnetlink: a table of steps, each acknowledged by the kernel.
 //
+// With nft, in the order in which the kernel looks:
 //   local             the namespace's own addresses
 //   mark 1 or 2       table 100: everything is local, so it arrives at prerouting and is handed to the gate's sockets
 //   main, no default  what the sandbox routed itself (a nested bridge)
 //   UDP               table 101: out by lo with mtu 1500, as on a plain network, else programs send 64 KiB datagrams
 //   main              default by lo, with the sandbox's address as source
+//
+// Without nft:
+//   local, no default what is the sandbox's own in particular; multicast is refused
+//   main, no default  what the sandbox routed itself
+//   ICMP              refused: for the kernel every address is its own, so it would answer pings
+//   local             everything else is the sandbox's own: a listener has it, or the kernel refuses it
+// In table local, since the kernel answers only from addresses which that table calls its own.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <libmnl/libmnl.h>
@@ -29,7 +37,10 @@ struct skeleton_step {
     uint32_t mark;         // rules
     uint32_t priority;     // rules
     unsigned char protocol; // rules
+    bool suppress;         // rules: default routes do not count
     uint32_t mtu;          // routes
+    const char *prefix;    // routes
+    unsigned char length;  // of the prefix
 };
 
 static void skeleton_put_address(struct nlmsghdr *message, uint16_t attribute, unsigned char family) {
@@ -38,7 +49,7 @@ static void skeleton_put_address(struct nlmsghdr *message, uint16_t attribute, u
     mnl_attr_put(message, attribute, family == AF_INET ? 4 : 16, bytes);
 }
 
-static void skeleton_link(struct nlmsghdr *message, const struct skeleton_step *step, unsigned char family) {
+static void skeleton_up(struct nlmsghdr *message, const struct skeleton_step *step, unsigned char family) {
     (void)step, (void)family;
     message->nlmsg_type = RTM_NEWLINK;
     message->nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK;
@@ -61,7 +72,7 @@ static void skeleton_address(struct nlmsghdr *message, const struct skeleton_ste
 }
 
 static void skeleton_default(struct nlmsghdr *message, const struct skeleton_step *step, unsigned char family) {
-    bool local = step->table == TABLE_LOCAL;
+    bool local = step->table == TABLE_LOCAL || step->table == RT_TABLE_LOCAL;
     message->nlmsg_type = RTM_NEWROUTE;
     struct rtmsg *route = mnl_nlmsg_put_extra_header(message, sizeof(*route));
     route->rtm_family = family;
@@ -70,12 +81,25 @@ static void skeleton_default(struct nlmsghdr *message, const struct skeleton_ste
     route->rtm_type = local ? RTN_LOCAL : RTN_UNICAST;
     if (family == AF_INET) route->rtm_scope = local ? RT_SCOPE_HOST : RT_SCOPE_LINK;
     mnl_attr_put_u32(message, RTA_OIF, LO_INDEX);
-    if (!local) skeleton_put_address(message, RTA_PREFSRC, family);
+    if (step->table != TABLE_LOCAL) skeleton_put_address(message, RTA_PREFSRC, family);
     if (step->mtu) {
         struct nlattr *metrics = mnl_attr_nest_start(message, RTA_METRICS);
         mnl_attr_put_u32(message, RTAX_MTU, step->mtu);
         mnl_attr_nest_end(message, metrics);
     }
+}
+
+static void skeleton_prohibit(struct nlmsghdr *message, const struct skeleton_step *step, unsigned char family) {
+    unsigned char bytes[16];
+    message->nlmsg_type = RTM_NEWROUTE;
+    struct rtmsg *route = mnl_nlmsg_put_extra_header(message, sizeof(*route));
+    route->rtm_family = family;
+    route->rtm_protocol = RTPROT_STATIC;
+    route->rtm_table = (unsigned char)step->table;
+    route->rtm_type = RTN_PROHIBIT;
+    route->rtm_dst_len = step->length;
+    inet_pton(family, step->prefix, bytes);
+    mnl_attr_put(message, RTA_DST, family == AF_INET ? 4 : 16, bytes);
 }
 
 static void skeleton_rule(struct nlmsghdr *message, const struct skeleton_step *step, unsigned char family) {
@@ -88,13 +112,33 @@ static void skeleton_rule(struct nlmsghdr *message, const struct skeleton_step *
     mnl_attr_put_u32(message, FRA_PRIORITY, step->priority);
     if (step->mark) mnl_attr_put_u32(message, FRA_FWMARK, step->mark);
     if (step->protocol) mnl_attr_put_u8(message, FRA_IP_PROTO, step->protocol);
-    if (step->table == RT_TABLE_MAIN) mnl_attr_put_u32(message, FRA_SUPPRESS_PREFIXLEN, 0);
+    if (step->suppress) mnl_attr_put_u32(message, FRA_SUPPRESS_PREFIXLEN, 0);
+}
+
+static void skeleton_rule_icmp(struct nlmsghdr *message, const struct skeleton_step *step, unsigned char family) {
+    message->nlmsg_type = RTM_NEWRULE;
+    struct fib_rule_hdr *rule = mnl_nlmsg_put_extra_header(message, sizeof(*rule));
+    rule->family = family;
+    rule->action = FR_ACT_PROHIBIT;
+    mnl_attr_put_u32(message, FRA_PRIORITY, step->priority);
+    mnl_attr_put_u8(message, FRA_IP_PROTO, family == AF_INET ? IPPROTO_ICMP : IPPROTO_ICMPV6);
+}
+
+// The rule that every namespace begins with.
+static void skeleton_rule_delete(struct nlmsghdr *message, const struct skeleton_step *step, unsigned char family) {
+    skeleton_rule(message, step, family);
+    message->nlmsg_type = RTM_DELRULE;
+    message->nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK;
 }
 
 #define NEEDS_RULES "CONFIG_IP_MULTIPLE_TABLES and CONFIG_IPV6_MULTIPLE_TABLES"
-static const struct skeleton_step skeleton_steps[] = {
-    {.what = "set lo up", .build = skeleton_link, .needs = "CONFIG_NET_NS", .family = AF_INET},
+#define NEEDS_PROTOCOL "Linux 4.17 or later"
+static const struct skeleton_step skeleton_link_steps[] = {
+    {.what = "set lo up", .build = skeleton_up, .needs = "CONFIG_NET_NS", .family = AF_INET},
     {.what = "add the sandbox's address to lo", .build = skeleton_address, .needs = "CONFIG_IPV6, not turned off by ipv6.disable=1"},
+};
+
+static const struct skeleton_step skeleton_tproxy_steps[] = {
     {.what = "add the default route", .build = skeleton_default, .needs = "CONFIG_IPV6", .table = RT_TABLE_MAIN},
     {.what = "add the default route for UDP", .build = skeleton_default, .needs = NEEDS_RULES, .table = TABLE_UDP, .mtu = 1500},
     {.what = "add the route to the gate", .build = skeleton_default, .needs = NEEDS_RULES, .table = TABLE_LOCAL},
@@ -103,9 +147,27 @@ static const struct skeleton_step skeleton_steps[] = {
     {.what = "add the rule for injected packets", .build = skeleton_rule, .needs = NEEDS_RULES, .table = TABLE_LOCAL,
      .mark = SKELETON_MARK_INJECTED, .priority = 101},
     {.what = "add the rule for routes of the sandbox itself", .build = skeleton_rule, .needs = NEEDS_RULES,
-     .table = RT_TABLE_MAIN, .priority = 102},
-    {.what = "add the rule for UDP", .build = skeleton_rule, .needs = "Linux 4.17 or later", .table = TABLE_UDP,
+     .table = RT_TABLE_MAIN, .priority = 102, .suppress = true},
+    {.what = "add the rule for UDP", .build = skeleton_rule, .needs = NEEDS_PROTOCOL, .table = TABLE_UDP,
      .protocol = IPPROTO_UDP, .priority = 103},
+};
+
+static const struct skeleton_step skeleton_plain_steps[] = {
+    {.what = "make every address the sandbox's own", .build = skeleton_default, .needs = "CONFIG_IPV6", .table = RT_TABLE_LOCAL},
+    {.what = "refuse multicast", .build = skeleton_prohibit, .needs = "CONFIG_NET_NS", .family = AF_INET,
+     .table = RT_TABLE_LOCAL, .prefix = "224.0.0.0", .length = 4},
+    {.what = "refuse broadcast", .build = skeleton_prohibit, .needs = "CONFIG_NET_NS", .family = AF_INET,
+     .table = RT_TABLE_LOCAL, .prefix = "255.255.255.255", .length = 32},
+    {.what = "refuse multicast", .build = skeleton_prohibit, .needs = "CONFIG_IPV6", .family = AF_INET6,
+     .table = RT_TABLE_LOCAL, .prefix = "ff00::", .length = 8},
+    {.what = "add the rule for addresses of the sandbox itself", .build = skeleton_rule, .needs = NEEDS_RULES,
+     .table = RT_TABLE_LOCAL, .priority = 1, .suppress = true},
+    {.what = "add the rule for routes of the sandbox itself", .build = skeleton_rule, .needs = NEEDS_RULES,
+     .table = RT_TABLE_MAIN, .priority = 2, .suppress = true},
+    {.what = "add the rule for ICMP", .build = skeleton_rule_icmp, .needs = NEEDS_PROTOCOL, .priority = 3},
+    {.what = "add the rule for all other addresses", .build = skeleton_rule, .needs = NEEDS_RULES,
+     .table = RT_TABLE_LOCAL, .priority = 4},
+    {.what = "delete the first rule", .build = skeleton_rule_delete, .needs = NEEDS_RULES, .table = RT_TABLE_LOCAL},
 };
 
 static int skeleton_step_run(struct mnl_socket *netlink, const struct skeleton_step *step, unsigned char family) {
@@ -122,15 +184,15 @@ static int skeleton_step_run(struct mnl_socket *netlink, const struct skeleton_s
     return mnl_cb_run(buffer, (size_t)got, sequence, mnl_socket_get_portid(netlink), NULL, NULL) < 0 ? -errno : 0;
 }
 
-int skeleton_route(struct error *err) {
+static int skeleton_steps_run(const struct skeleton_step *steps, size_t count, struct error *err) {
     struct mnl_socket *netlink = mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC);
     int result = netlink && mnl_socket_bind(netlink, 0, MNL_SOCKET_AUTOPID) == 0 ? 0 : -errno;
     if (result < 0)
         error_set(err, result, "cannot open an rtnetlink socket: %s; allow this process to open netlink sockets", strerror(-result));
 
     const unsigned char families[] = {AF_INET, AF_INET6};
-    for (size_t i = 0; i < ARRAY_LENGTH(skeleton_steps) * 2 && result == 0; i++) {
-        const struct skeleton_step *step = &skeleton_steps[i / 2];
+    for (size_t i = 0; i < count * 2 && result == 0; i++) {
+        const struct skeleton_step *step = &steps[i / 2];
         unsigned char family = families[i % 2];
         if (step->family != AF_UNSPEC && step->family != family) continue;
         result = skeleton_step_run(netlink, step, family);
@@ -142,4 +204,14 @@ int skeleton_route(struct error *err) {
     }
     if (netlink) mnl_socket_close(netlink);
     return result;
+}
+
+int skeleton_link(struct error *err) {
+    return skeleton_steps_run(skeleton_link_steps, ARRAY_LENGTH(skeleton_link_steps), err);
+}
+
+int skeleton_route(enum ipc_skeleton skeleton, struct error *err) {
+    if (skeleton == IPC_SKELETON_TPROXY)
+        return skeleton_steps_run(skeleton_tproxy_steps, ARRAY_LENGTH(skeleton_tproxy_steps), err);
+    return skeleton_steps_run(skeleton_plain_steps, ARRAY_LENGTH(skeleton_plain_steps), err);
 }

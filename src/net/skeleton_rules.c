@@ -13,7 +13,9 @@
 //
 // Protocols are numbers, not names: /etc/protocols is often missing, and the isolated keeper cannot read it.
 #include <errno.h>
+#include <linux/netlink.h>
 #include <nftables/libnftables.h>
+#include <sys/socket.h>
 
 #include "base/buf.h"
 #include "base/library.h"
@@ -132,20 +134,39 @@ static int skeleton_rules_run(struct skeleton_rules *rules, const char *text, ch
     return -ENOTSUP;
 }
 
+// Whether libnftables' words are those of a kernel that does not know what it was asked for.
+static bool skeleton_rules_unknown(const char *line) {
+    static const int errors[] = {ENOENT, EOPNOTSUPP, EPROTONOSUPPORT, EAFNOSUPPORT, EINVAL};
+    for (size_t i = 0; i < ARRAY_LENGTH(errors); i++)
+        if (strstr(line, strerror(errors[i]))) return true;
+    return false;
+}
+
 static const char *skeleton_rules_missing(struct skeleton_rules *rules) {
     for (size_t i = 0; i < ARRAY_LENGTH(skeleton_probes); i++) {
         const struct skeleton_probe *probe = &skeleton_probes[i];
-        char text[512];
+        char text[512], line[256] = "";
         snprintf(text, sizeof(text), "table inet penstock_probe { chain c { type %s priority mangle; %s\n } }\n", probe->hook, probe->rule);
-        int result = skeleton_rules_run(rules, text, NULL, 0);
+        int result = skeleton_rules_run(rules, text, line, sizeof(line));
         skeleton_rules_run(rules, "add table inet penstock_probe; delete table inet penstock_probe", NULL, 0);
-        if (result < 0) return probe->needs;
+        if (result < 0 && skeleton_rules_unknown(line)) return probe->needs;
     }
     return NULL;
 }
 
+// libnftables ends the process where this socket cannot be made.
+static int skeleton_rules_netlink(struct error *err) {
+    AUTO_CLOSE int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_NETFILTER);
+    int result = fd < 0 ? -errno : 0;
+    if (result == 0) return 0;
+    if (skeleton_lacks(-result)) return error_set(err, -ENOTSUP, "nf_tables (CONFIG_NF_TABLES; modprobe nf_tables)");
+    return error_set(err, result, "cannot open a netlink socket for nft: %s; allow this process to open netlink sockets",
+                     strerror(-result));
+}
+
 int skeleton_rules_new(struct skeleton_rules **ret_rules, struct error *err) {
     int result = library_load("libnftables.so.1", nft_calls, ARRAY_LENGTH(nft_calls), &nft, err);
+    if (result == 0) result = skeleton_rules_netlink(err);
     if (result < 0) return result;
     struct skeleton_rules *rules = NEW(struct skeleton_rules);
     if (rules) rules->nft = nft.nft_ctx_new(NFT_CTX_DEFAULT);
@@ -182,7 +203,6 @@ int skeleton_rules_apply(struct skeleton_rules *rules, const struct ipc_ports *o
     free(commands);
     if (result == 0) return 0;
     const char *missing = skeleton_rules_missing(rules);
-    if (missing)
-        return error_set(err, result, "this kernel lacks %s, which the sandbox's network needs; load or enable it", missing);
-    return error_set(err, result, "cannot set the nft rules: %s; report this as a fault of penstock", line);
+    if (missing) return error_set(err, -ENOTSUP, "%s", missing);
+    return error_set(err, -EIO, "cannot set the nft rules: %s; report this as a fault of penstock", line);
 }

@@ -32,6 +32,7 @@ struct skeleton_socket_kind {
     struct skeleton_option options[5]; // up to level 0, name 0
     int (*finish)(int fd, const struct skeleton_socket_kind *kind);
     const char *needs;
+    int (*finish_plain)(int fd, const struct skeleton_socket_kind *kind); // without nft; NULL: it is not made then
 };
 
 // ---- the packet socket's filter ----
@@ -114,6 +115,18 @@ static int skeleton_bind(int fd, const struct skeleton_socket_kind *kind) {
     return kind->type == SOCK_STREAM && listen(fd, SKELETON_BACKLOG) < 0 ? -errno : 0;
 }
 
+// DNS: any address, port 53. Closed until there is a gate.
+static int skeleton_bind_dns(int fd, const struct skeleton_socket_kind *kind) {
+    struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons(53)};
+    struct sockaddr_in6 in6 = {.sin6_family = AF_INET6, .sin6_port = htons(53)};
+    bool ipv4 = kind->domain == AF_INET;
+
+    int result = skeleton_listener_open(fd, false);
+    if (result < 0) return result;
+    const struct sockaddr *name = ipv4 ? (const struct sockaddr *)&in : (const struct sockaddr *)&in6;
+    return bind(fd, name, ipv4 ? sizeof(in) : sizeof(in6)) < 0 ? -errno : 0;
+}
+
 // Raw sockets are for sending only: whatever a sandbox sends to protocol 255 must not be queued.
 static int skeleton_deafen(int fd, const struct skeleton_socket_kind *kind) {
     struct sock_filter nothing[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
@@ -138,19 +151,19 @@ static const struct skeleton_socket_kind skeleton_kinds[IPC_SOCKET_COUNT] = {
     [IPC_SOCKET_TCP6] = {"TCP listener for IPv6", AF_INET6, SOCK_STREAM, IPPROTO_TCP,
         {{SOL_IPV6, IPV6_V6ONLY, 1}, {SOL_IPV6, IPV6_TRANSPARENT, 1}}, skeleton_bind, NEEDS_TRANSPARENT},
     [IPC_SOCKET_UDP4] = {"UDP socket for IPv4", AF_INET, SOCK_DGRAM, IPPROTO_UDP,
-        {{SOL_IP, IP_TRANSPARENT, 1}, {SOL_IP, IP_RECVORIGDSTADDR, 1}}, skeleton_bind, NEEDS_TRANSPARENT},
+        {{SOL_IP, IP_TRANSPARENT, 1}, {SOL_IP, IP_RECVORIGDSTADDR, 1}}, skeleton_bind, NEEDS_TRANSPARENT, skeleton_bind_dns},
     [IPC_SOCKET_UDP6] = {"UDP socket for IPv6", AF_INET6, SOCK_DGRAM, IPPROTO_UDP,
         {{SOL_IPV6, IPV6_V6ONLY, 1}, {SOL_IPV6, IPV6_TRANSPARENT, 1}, {SOL_IPV6, IPV6_RECVORIGDSTADDR, 1}},
-        skeleton_bind, NEEDS_TRANSPARENT},
+        skeleton_bind, NEEDS_TRANSPARENT, skeleton_bind_dns},
     [IPC_SOCKET_RAW4] = {"raw socket for IPv4", AF_INET, SOCK_RAW, IPPROTO_RAW,
-        {{SOL_IP, IP_HDRINCL, 1}, {SOL_SOCKET, SO_MARK, SKELETON_MARK_INJECTED}}, skeleton_deafen, NEEDS_RAW},
+        {{SOL_IP, IP_HDRINCL, 1}, {SOL_SOCKET, SO_MARK, SKELETON_MARK_INJECTED}}, skeleton_deafen, NEEDS_RAW, skeleton_deafen},
     [IPC_SOCKET_RAW6] = {"raw socket for IPv6", AF_INET6, SOCK_RAW, IPPROTO_RAW,
-        {{SOL_IPV6, IPV6_HDRINCL, 1}, {SOL_SOCKET, SO_MARK, SKELETON_MARK_INJECTED}}, skeleton_deafen, NEEDS_RAW},
+        {{SOL_IPV6, IPV6_HDRINCL, 1}, {SOL_SOCKET, SO_MARK, SKELETON_MARK_INJECTED}}, skeleton_deafen, NEEDS_RAW, skeleton_deafen},
     [IPC_SOCKET_PACKET] = {"packet socket on lo", AF_PACKET, SOCK_DGRAM, 0,
         {{SOL_PACKET, PACKET_IGNORE_OUTGOING, 1}}, skeleton_listen_to_lo, "CONFIG_PACKET, Linux 4.20 or later"},
 };
 
-static int skeleton_socket_make(const struct skeleton_socket_kind *kind) {
+static int skeleton_socket_make(const struct skeleton_socket_kind *kind, bool plain) {
     AUTO_CLOSE int fd = socket(kind->domain, kind->type | SOCK_NONBLOCK | SOCK_CLOEXEC, kind->protocol);
     int bytes = SKELETON_QUEUE_BYTES;
 
@@ -159,18 +172,27 @@ static int skeleton_socket_make(const struct skeleton_socket_kind *kind) {
         if (setsockopt(fd, option->level, option->name, &option->value, sizeof(option->value)) < 0) return -errno;
     // The larger queue is only an improvement; TCP listeners hand their buffer size down, so not there.
     if (kind->type == SOCK_DGRAM) setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes));
-    int result = kind->finish(fd, kind);
+    int result = plain ? kind->finish_plain(fd, kind) : kind->finish(fd, kind);
     return result < 0 ? result : TAKE_FD(fd);
 }
 
-int skeleton_socket(int ret_fds[IPC_SOCKET_COUNT], struct error *err) {
+static int skeleton_socket_error(const struct skeleton_socket_kind *kind, bool plain, int result, struct error *err) {
+    if (!plain && !kind->finish_plain && skeleton_lacks(-result)) return error_set(err, -ENOTSUP, "%s", kind->needs);
+    return error_set(err, result, "cannot make the gate's %s: %s; use a kernel with %s", kind->what, strerror(-result),
+                     plain && kind->finish_plain == skeleton_bind_dns ? SKELETON_LISTENER_NEEDS : kind->needs);
+}
+
+int skeleton_socket(enum ipc_skeleton skeleton, int ret_fds[IPC_SOCKET_COUNT], struct error *err) {
+    bool plain = skeleton == IPC_SKELETON_ROUTES;
+    for (size_t i = 0; i < IPC_SOCKET_COUNT; i++) ret_fds[i] = -1;
     for (size_t i = 0; i < IPC_SOCKET_COUNT; i++) {
-        ret_fds[i] = skeleton_socket_make(&skeleton_kinds[i]);
+        const struct skeleton_socket_kind *kind = &skeleton_kinds[i];
+        if (plain && !kind->finish_plain) continue;
+        ret_fds[i] = skeleton_socket_make(kind, plain);
         if (ret_fds[i] >= 0) continue;
-        int result = ret_fds[i];
-        error_set(err, result, "cannot make the gate's %s: %s; use a kernel with %s", skeleton_kinds[i].what,
-                  strerror(-result), skeleton_kinds[i].needs);
-        while (i-- > 0) close(ret_fds[i]);
+        int result = skeleton_socket_error(kind, plain, ret_fds[i], err);
+        while (i-- > 0)
+            if (ret_fds[i] >= 0) close(TAKE_FD(ret_fds[i]));
         return result;
     }
     return 0;

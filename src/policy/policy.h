@@ -88,6 +88,12 @@ bool policy_name_bound(const struct policy *policy, const char *name); // host w
 // Each port stands for 127.0.0.1 and ::1 and for the names localhost, 127.0.0.1, ::1 as the entries say.
 size_t policy_loopback_ports(const struct policy *policy, uint16_t *ret_ports, size_t max);
 
+// The TCP ports on which connections that this policy allows can come, ascending, with those of a refusal that is told in
+// its own words (80) and of DNS (53): for a kernel in which each port needs a listener of its own. Returns the count. -1:
+// that is not enough for the policy; *ret_rule is the rule that needs more (an open base, addresses, UDP or ICMP), or, with
+// *ret_many, more ports than max in all.
+int policy_listener_ports(const struct policy *policy, uint16_t *ret_ports, size_t max, uint32_t *ret_rule, bool *ret_many);
+
 // A rule as a person reads it. Strings live as long as the policy.
 struct policy_rule_info {
     const char *text;   // "allow https api.github.com:443", "base deny", "node always_denied 10.0.0.0/8"

@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "base/mem.h"
+#include "net/net.h"
 
 // What these name is out of reach in the sandbox: programs would wait for it or fail with a message about it.
 static const char *const removed[] = {
@@ -15,10 +16,33 @@ static const char *const removed[] = {
     "ALL_PROXY",
     "NO_PROXY",
     "FTP_PROXY",
+    "FTPS_PROXY",
+    "GOPHER_PROXY",
+    "GRPC_PROXY",
+    "NO_GRPC_PROXY",
     "SOCKS_PROXY",
+    "SOCKS5_PROXY",
+    "SOCKS_SERVER",
+    "SOCKS5_SERVER",
     "RSYNC_PROXY",
     "WS_PROXY",
     "WSS_PROXY",
+    "AUTO_PROXY",
+    "CGI_HTTP_PROXY",
+    // The same in the spelling of one program's own settings.
+    "NPM_CONFIG_PROXY",
+    "NPM_CONFIG_HTTP_PROXY",
+    "NPM_CONFIG_HTTPS_PROXY",
+    "NPM_CONFIG_NOPROXY",
+    "YARN_PROXY",
+    "YARN_HTTP_PROXY",
+    "YARN_HTTPS_PROXY",
+    "PIP_PROXY",
+    "CARGO_HTTP_PROXY",
+    "GLOBAL_AGENT_HTTP_PROXY",
+    "GLOBAL_AGENT_HTTPS_PROXY",
+    "GLOBAL_AGENT_NO_PROXY",
+    "GIT_PROXY_COMMAND",
     // Agents and buses.
     "SSH_AUTH_SOCK",
     "SSH_AGENT_PID",
@@ -64,6 +88,20 @@ static const char *const removed[] = {
     "CREDENTIALS_DIRECTORY",
 };
 
+// Of `--proxy`. ALL_PROXY is not the SOCKS door: many clients for HTTP fail at their start over a scheme that they lack.
+#define DOOR_HTTP "http://" KEEPER_SERVER4 ":" TEXT(KEEPER_PORT_HTTP)
+#define DOOR_SOCKS "socks5h://" KEEPER_SERVER4 ":" TEXT(KEEPER_PORT_SOCKS)
+#define NOT_THROUGH_DOORS "localhost,127.0.0.1,::1"
+#define TEXT_(x) #x
+#define TEXT(x) TEXT_(x)
+static const char *const doors[] = {
+    "HTTP_PROXY=" DOOR_HTTP,   "http_proxy=" DOOR_HTTP,
+    "HTTPS_PROXY=" DOOR_HTTP,  "https_proxy=" DOOR_HTTP,
+    "ALL_PROXY=" DOOR_HTTP,    "all_proxy=" DOOR_HTTP,
+    "SOCKS_PROXY=" DOOR_SOCKS, "socks_proxy=" DOOR_SOCKS,
+    "NO_PROXY=" NOT_THROUGH_DOORS, "no_proxy=" NOT_THROUGH_DOORS,
+};
+
 static const struct {
     const char *name, *entry;
 } temporary[] = {{"TMPDIR", "TMPDIR=/tmp"}, {"TMP", "TMP=/tmp"}, {"TEMP", "TEMP=/tmp"}};
@@ -84,15 +122,16 @@ static const char *filter_entry(const char *entry, const struct exposure *exposu
     return entry;
 }
 
-char **environment_filter(char *const *environment, const struct exposure *exposure) {
+char **environment_filter(char *const *environment, const struct exposure *exposure, bool proxy) {
     size_t count = 0, used = 0;
     while (environment[count]) count++;
-    char **filtered = NEW_ARRAY(char *, count + 1);
+    char **filtered = NEW_ARRAY(char *, count + ARRAY_LENGTH(doors) + 1);
     if (!filtered) return NULL;
     for (size_t i = 0; i < count; i++) {
         const char *entry = filter_entry(environment[i], exposure);
         if (entry) filtered[used++] = (char *)(uintptr_t)entry; // execve takes char *const *, and changes nothing
     }
+    for (size_t i = 0; proxy && i < ARRAY_LENGTH(doors); i++) filtered[used++] = (char *)(uintptr_t)doors[i];
     return filtered;
 }
 

@@ -22,6 +22,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/number.h"
+#include "net/net.h"
 #include "sandbox/environment.h"
 #include "sandbox/identity.h"
 #include "sandbox/place.h"
@@ -31,7 +32,7 @@
 
 static void write_resolv(const struct sandbox_spec *spec, const char *home, struct buf *old, struct buf *text) {
     (void)spec, (void)home, (void)old;
-    buf_printf(text, "nameserver 192.0.0.1\noptions edns0\n");
+    buf_printf(text, "nameserver " KEEPER_SERVER4 "\noptions edns0\n");
 }
 
 static void write_hosts(const struct sandbox_spec *spec, const char *home, struct buf *old, struct buf *text) {

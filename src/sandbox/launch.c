@@ -120,7 +120,7 @@ int launch_prepare(struct launch *launch, const struct sandbox_spec *spec, struc
     if (r < 0) return r;
     launch->seccomp = seccomp_filter_open(launch->exposure.protects, err);
     if (launch->seccomp < 0) return launch->seccomp;
-    launch->environment = environment_filter(spec->environment, &launch->exposure);
+    launch->environment = environment_filter(spec->environment, &launch->exposure, spec->proxy);
     launch->init =
         memory_file("penstock-init", sandbox_init_image, (size_t)(sandbox_init_image_end - sandbox_init_image));
     launch->options = prepare_options(launch);

@@ -21,6 +21,7 @@ struct sandbox_identity sandbox_identity(void);
 struct sandbox_spec {
     char *const *argv;         // NULL-terminated, at least one
     char *const *environment;  // NULL-terminated; proxy variables of the host and the like are removed by the room
+    bool proxy;                // the gate has doors: the usual variables name them
     const char *cwd;           // absolute, real path; writable inside
     const char *const *reads;  // --read paths
     size_t read_count;

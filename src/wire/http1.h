@@ -35,7 +35,7 @@ struct http1_head {
     struct wire_slice host;
     bool upgrade_websocket;      // Connection: upgrade and Upgrade: websocket, GET, HTTP/1.1
     bool upgrade_h2c;            // asks for h2c (HTTP2-Settings or Upgrade: h2c)
-    bool upgrade_other;
+    bool upgrade_other;          // Connection: upgrade and another Upgrade, HTTP/1.1
     bool expect_continue;
     // Response.
     uint16_t status;

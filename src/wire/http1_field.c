@@ -131,9 +131,9 @@ static void read_upgrade(struct http1_head *head, const struct facts *facts) {
     struct wire_slice list = facts->upgrade_value;
     for (struct wire_slice element; next_element(&list, &element);)
         if (starts_with(element, "h2c")) head->upgrade_h2c = true;
-    if (!facts->upgrade) return;
-    head->upgrade_websocket = http1_field_is(facts->upgrade_value, "websocket") && facts->connection_upgrade &&
-                              is_exactly(head->method, "GET") && head->minor_version == 1;
+    // RFC 9110 7.8: without the connection option, or in HTTP/1.0, the field asks for nothing.
+    if (!facts->upgrade || !facts->connection_upgrade || head->minor_version == 0) return;
+    head->upgrade_websocket = http1_field_is(facts->upgrade_value, "websocket") && is_exactly(head->method, "GET");
     head->upgrade_other = !head->upgrade_websocket && !head->upgrade_h2c;
 }
 

@@ -50,7 +50,22 @@ static bool check_keeper_start(const void *body, size_t len) {
     struct ipc_keeper_start start;
     memcpy(&start, body, sizeof(start));
     (void)len;
-    return is_ports(&start.loopback_ports);
+    return is_ports(&start.loopback_ports) && is_ports(&start.ports) && start.skeleton < IPC_SKELETON_COUNT &&
+           is_text(start.need, sizeof(start.need));
+}
+
+static bool check_keeper_ready(const void *body, size_t len) {
+    struct ipc_keeper_ready ready;
+    memcpy(&ready, body, sizeof(ready));
+    (void)len;
+    return ready.skeleton < IPC_SKELETON_COUNT && is_text(ready.lacks, sizeof(ready.lacks));
+}
+
+static bool check_plain(const void *body, size_t len) {
+    struct ipc_plain plain;
+    memcpy(&plain, body, sizeof(plain));
+    (void)len;
+    return plain.listeners > 0 && plain.listeners <= IPC_LISTENERS_MAX;
 }
 
 static bool check_ports(const void *body, size_t len) {
@@ -74,7 +89,12 @@ static bool check_buffers(const void *body, size_t len) {
     return buffers.large <= 1;
 }
 
-static bool check_gate_start(const void *body, size_t len) { return is_text(body, len); }
+static bool check_gate_start(const void *body, size_t len) {
+    struct ipc_gate_start start;
+    memcpy(&start, body, sizeof(start));
+    (void)len;
+    return start.doors <= 1 && is_text(start.sandbox, sizeof(start.sandbox));
+}
 
 static bool check_policy(const void *body, size_t len) {
     struct ipc_policy policy;
@@ -122,10 +142,11 @@ static const struct {
     uint8_t fds;
     bool known, has_tail; // with a tail, size is the least
     bool (*check)(const void *body, size_t len);
+    uint8_t fds_least; // 0: always fds
 } messages[IPC_TYPE_COUNT] = {
     [IPC_ERROR] = {sizeof(struct ipc_error), 0, true, false, check_error},
     [IPC_KEEPER_START] = {sizeof(struct ipc_keeper_start), 0, true, false, check_keeper_start},
-    [IPC_KEEPER_READY] = {0, 2, true, false, NULL},
+    [IPC_KEEPER_READY] = {sizeof(struct ipc_keeper_ready), 2, true, false, check_keeper_ready},
     [IPC_KEEPER_GATE] = {0, 1, true, false, NULL},
     [IPC_KEEPER_PORTS] = {sizeof(struct ipc_ports), 0, true, false, check_ports},
     [IPC_GATE_SOCKETS] = {0, IPC_SOCKET_COUNT, true, false, NULL},
@@ -143,13 +164,17 @@ static const struct {
     [IPC_RESOLVER_GATE] = {0, 1, true, false, NULL},
     [IPC_QUERY] = {sizeof(struct ipc_query), 0, true, false, check_query},
     [IPC_ANSWER] = {sizeof(struct ipc_answer), 0, true, true, check_answer},
+    [IPC_GATE_PLAIN] = {sizeof(struct ipc_plain), IPC_PLAIN_SOCKETS, true, false, check_plain},
+    [IPC_GATE_LISTENERS] = {0, IPC_FDS_MAX, true, false, NULL, .fds_least = 1},
 };
 _Static_assert(IPC_SOCKET_COUNT <= IPC_FDS_MAX, "every message's descriptors fit");
+_Static_assert(IPC_SOCKET_RAW6 - IPC_SOCKET_UDP4 + 1 == IPC_PLAIN_SOCKETS, "these are next to each other");
 _Static_assert(sizeof(struct ipc_answer) + DNS_ANSWER_MAX <= IPC_BODY_MAX, "the longest message fits");
 
 int ipc_check(uint32_t type, const void *body, size_t body_len, size_t fd_count) {
     if (type >= IPC_TYPE_COUNT || !messages[type].known) return -EBADMSG;
-    if (fd_count != messages[type].fds) return -EBADMSG;
+    size_t least = messages[type].fds_least ? messages[type].fds_least : messages[type].fds;
+    if (fd_count < least || fd_count > messages[type].fds) return -EBADMSG;
     if (messages[type].has_tail ? body_len < messages[type].size : body_len != messages[type].size) return -EBADMSG;
     return messages[type].check == NULL || messages[type].check(body, body_len) ? 0 : -EBADMSG;
 }

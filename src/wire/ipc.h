@@ -15,10 +15,10 @@ enum ipc_type {
     IPC_ERROR = 1,        // any -> main: struct ipc_error, then the process ends
     // keeper
     IPC_KEEPER_START,     // main -> keeper: struct ipc_keeper_start
-    IPC_KEEPER_READY,     // keeper -> main: no body; descriptors: user namespace, network namespace
+    IPC_KEEPER_READY,     // keeper -> main: struct ipc_keeper_ready; descriptors: user namespace, network namespace
     IPC_KEEPER_GATE,      // main -> keeper: no body; descriptor: the keeper's end of a channel to a new gate
     IPC_KEEPER_PORTS,     // main -> keeper: struct ipc_ports: loopback ports opened from now on
-    IPC_GATE_SOCKETS,     // keeper -> gate: no body; descriptors in the order of enum ipc_socket
+    IPC_GATE_SOCKETS,     // keeper -> gate: no body; descriptors in the order of enum ipc_socket (IPC_SKELETON_TPROXY)
     IPC_MAPPING,          // keeper <-> gate: struct ipc_mapping
     IPC_BUFFERS,          // gate -> keeper: struct ipc_buffers
     IPC_MAPPINGS_END,     // keeper -> gate: all mappings it remembers have been sent
@@ -35,19 +35,32 @@ enum ipc_type {
     IPC_RESOLVER_GATE,    // main -> resolver: no body; descriptor: the resolver's end of a channel to a gate
     IPC_QUERY,            // gate -> resolver: struct ipc_query
     IPC_ANSWER,           // resolver -> gate: struct ipc_answer, then the DNS message
+    // a gate's sockets where no connection waits for it (IPC_SKELETON_ROUTES)
+    IPC_GATE_PLAIN,       // keeper -> gate: struct ipc_plain; descriptors: IPC_SOCKET_UDP4 to IPC_SOCKET_RAW6
+    IPC_GATE_LISTENERS,   // keeper -> gate: no body; descriptors: 1 to IPC_FDS_MAX TCP listeners; until all were sent
     IPC_TYPE_COUNT,
+};
+
+// How the sandbox's connections come to its gate.
+enum ipc_skeleton {
+    IPC_SKELETON_TPROXY, // nft rules hold each SYN until the gate has judged it, and lead the rest to its sockets
+    IPC_SKELETON_ROUTES, // no nft: every address is the sandbox's own, one listener a port and family
+    IPC_SKELETON_COUNT,
 };
 
 // Sockets made in the sandbox's network namespace.
 enum ipc_socket {
-    IPC_SOCKET_TCP4, IPC_SOCKET_TCP6,     // tproxy listeners
-    IPC_SOCKET_UDP4, IPC_SOCKET_UDP6,     // tproxy, original destination as control message
+    IPC_SOCKET_TCP4, IPC_SOCKET_TCP6,     // tproxy listeners; TPROXY only
+    IPC_SOCKET_UDP4, IPC_SOCKET_UDP6,     // original destination as control message; ROUTES: port 53 only
     IPC_SOCKET_RAW4, IPC_SOCKET_RAW6,     // header included, mark 2
-    IPC_SOCKET_PACKET,                    // SYNs and ICMP echo requests that wait for the gate
+    IPC_SOCKET_PACKET,                    // SYNs and ICMP echo requests that wait for the gate; TPROXY only
     IPC_SOCKET_COUNT,
 };
 
 #define IPC_FDS_MAX 8
+#define IPC_PLAIN_SOCKETS 4 // of IPC_GATE_PLAIN
+#define IPC_LISTENERS_MAX (2 * IPC_PORTS_MAX)
+#define IPC_NEED_SIZE 512
 #define IPC_TEXT_SIZE 1024
 #define IPC_PORTS_MAX 64
 #define IPC_SERVERS_MAX 8
@@ -73,6 +86,18 @@ struct ipc_keeper_start {
     uid_t uid; // what the sandbox's processes are, inside and outside of its user namespace
     gid_t gid;
     struct ipc_ports loopback_ports;
+    uint32_t skeleton;     // enum ipc_skeleton: ROUTES not to try the other one first
+    struct ipc_ports ports; // TCP ports to listen on where nft is missing; none: the sandbox cannot do without it
+    char need[IPC_NEED_SIZE]; // then: what in the policy needs nft, as a person reads it
+};
+
+struct ipc_keeper_ready {
+    uint32_t skeleton;         // enum ipc_skeleton
+    char lacks[IPC_TEXT_SIZE]; // what is missing in the kernel for TPROXY; "" if nothing, or if it was not tried
+};
+
+struct ipc_plain {
+    uint32_t listeners; // that follow, at most IPC_LISTENERS_MAX
 };
 
 struct ipc_mapping {
@@ -86,6 +111,7 @@ struct ipc_buffers {
 
 struct ipc_gate_start {
     char sandbox[64]; // identifier for the log
+    uint8_t doors;    // 1: the doors of `--proxy` are open
 };
 
 struct ipc_policy {

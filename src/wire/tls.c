@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Theory of operation: a ClientHello is one handshake message that the client may cut into records as it likes. The
-// first pass walks record headers only (cheap, so that many small segments cost little), finds whether the message is
+// first pass walks record headers only, each whole record once however many segments come, finds whether the message is
 // complete, and refuses what cannot become one. The second pass reads the message once through a cursor that steps over
 // record headers; its error is sticky and checked at the end. Every nested length is a limit that the cursor cannot
 // pass, and each must be used up exactly: two readers that disagree about where something ends would see two different
@@ -35,31 +35,34 @@ static bool record_header_valid(const uint8_t *header, size_t len) {
     return len < RECORD_HEADER || (get16(header + 3) != 0 && get16(header + 3) <= RECORD_MAX);
 }
 
-// The walk over records: how much of the message has come. *ret_message_len is 0 until its header is there.
-static enum wire_result walk_records(const uint8_t *bytes, size_t len, size_t *ret_message_len) {
-    uint8_t header[HANDSHAKE_HEADER];
-    size_t have = 0, want = 0;
-    for (size_t position = 0; position < len;) {
-        if (!record_header_valid(bytes + position, len - position)) return WIRE_BAD;
-        if (len - position <= RECORD_HEADER) break;
-        size_t fragment = get16(bytes + position + 3), there = len - position - RECORD_HEADER;
-        if (there > fragment) there = fragment;
-        const uint8_t *data = bytes + position + RECORD_HEADER;
-        for (size_t i = 0; have + i < HANDSHAKE_HEADER && i < there; i++) header[have + i] = data[i];
-        have += there;
-        if (have > 0 && header[0] != CLIENT_HELLO) return WIRE_BAD;
-        if (have >= HANDSHAKE_HEADER && want == 0)
-            want = HANDSHAKE_HEADER + ((size_t)header[1] << 16 | (size_t)header[2] << 8 | header[3]);
-        if (want > TLS_HELLO_MAX - RECORD_HEADER) return WIRE_BAD;
-        // RFC 8446 5.1: nothing follows a ClientHello in its record.
-        if (want && have - there + fragment > want) return WIRE_BAD;
-        position += RECORD_HEADER + there;
-        if (want && have == want) {
-            if (position > TLS_HELLO_MAX) return WIRE_BAD;
-            *ret_message_len = want;
-            return WIRE_OK;
-        }
+// One record, of which `there` bytes have come behind its header; false: it cannot be part of a hello.
+static bool walk_record(struct tls_walk *walk, const uint8_t *record, size_t there) {
+    size_t fragment = get16(record + 3);
+    for (size_t i = 0; walk->have + i < HANDSHAKE_HEADER && i < there; i++)
+        walk->header[walk->have + i] = record[RECORD_HEADER + i];
+    const uint8_t *header = walk->header;
+    size_t have = walk->have + there;
+    if (have > 0 && header[0] != CLIENT_HELLO) return false;
+    if (have >= HANDSHAKE_HEADER && walk->want == 0)
+        walk->want = HANDSHAKE_HEADER + ((size_t)header[1] << 16 | (size_t)header[2] << 8 | header[3]);
+    if (walk->want > TLS_HELLO_MAX - RECORD_HEADER) return false;
+    // RFC 8446 5.1: nothing follows a ClientHello in its record.
+    return walk->want == 0 || walk->have + fragment <= walk->want;
+}
+
+static enum wire_result walk_records(const uint8_t *bytes, size_t len, struct tls_walk *walk) {
+    while (walk->position < len && (walk->want == 0 || walk->have < walk->want)) {
+        const uint8_t *record = bytes + walk->position;
+        if (!record_header_valid(record, len - walk->position)) return WIRE_BAD;
+        if (len - walk->position <= RECORD_HEADER) break;
+        size_t fragment = get16(record + 3), there = len - walk->position - RECORD_HEADER;
+        if (!walk_record(walk, record, there < fragment ? there : fragment)) return WIRE_BAD;
+        if (there < fragment) break;
+        walk->have += fragment;
+        walk->position += RECORD_HEADER + fragment;
     }
+    if (walk->position > TLS_HELLO_MAX) return WIRE_BAD;
+    if (walk->want && walk->have == walk->want) return WIRE_OK;
     return len >= TLS_HELLO_MAX ? WIRE_BAD : WIRE_MORE;
 }
 
@@ -179,11 +182,10 @@ static void read_extensions(struct cursor *cursor, struct tls_hello *hello) {
     leave(cursor, outside);
 }
 
-enum wire_result tls_hello_parse(const uint8_t *bytes, size_t len, struct tls_hello *ret_hello) {
-    size_t message_len = 0;
-    enum wire_result result = walk_records(bytes, len, &message_len);
+enum wire_result tls_hello_parse(const uint8_t *bytes, size_t len, struct tls_walk *walk, struct tls_hello *ret_hello) {
+    enum wire_result result = walk_records(bytes, len, walk);
     if (result != WIRE_OK) return result;
-    struct cursor cursor = {.bytes = bytes, .left = message_len};
+    struct cursor cursor = {.bytes = bytes, .left = walk->want};
     struct tls_hello hello = {0};
     skip(&cursor, HANDSHAKE_HEADER);
     hello.version = read16(&cursor);

@@ -18,8 +18,17 @@ struct tls_hello {
     uint16_t version;  // highest of supported_versions, else legacy_version
 };
 
-// bytes: everything the client sent so far. WIRE_BAD: not a well-formed hello, two names, or longer than the limit.
-enum wire_result tls_hello_parse(const uint8_t *bytes, size_t len, struct tls_hello *ret_hello);
+// How far the records of one hello have been walked, between the calls for it; all zero before the first.
+struct tls_walk {
+    size_t position;  // where the first record begins that was not whole
+    size_t have;      // bytes of the message before it
+    size_t want;      // length of the message, 0 until its header is whole
+    uint8_t header[4];
+};
+
+// bytes: everything the client sent so far; the same and more in each call. WIRE_BAD: not a well-formed hello, two
+// names, or longer than the limit. The work of all calls together is linear, in whatever pieces the hello comes.
+enum wire_result tls_hello_parse(const uint8_t *bytes, size_t len, struct tls_walk *walk, struct tls_hello *ret_hello);
 
 enum tls_alert { TLS_ALERT_HANDSHAKE_FAILURE = 40, TLS_ALERT_ACCESS_DENIED = 49, TLS_ALERT_DECODE_ERROR = 50,
                  TLS_ALERT_INTERNAL_ERROR = 80, TLS_ALERT_UNRECOGNIZED_NAME = 112 };

@@ -86,7 +86,8 @@ class Box:
             shutil.copy(source, self.program)
             os.chmod(self.program, 0o755)
         self.home, self.project = lab.home(kind), lab.project(kind)
-        shutil.copy(os.path.join(HERE, "probe.py"), self.project)
+        for name in ("probe.py", "craft.py"):
+            shutil.copy(os.path.join(HERE, name), self.project)
 
     # -- files --
 
@@ -123,10 +124,7 @@ class Box:
         return ["run", "--read", self.lab.path("ca"), *options, "--", *command]
 
     def environment(self, extra=()):
-        """No variable of the machine's own steers the clients to another CA bundle or a proxy."""
-        env = {name: value for name, value in self.lab.user_environment(self.kind).items()
-               if "proxy" not in name.lower() and not name.endswith(("CA_BUNDLE", "CERT_FILE", "CA_CERTS", "SSL_CAINFO"))}
-        return {**env, **dict(extra)}
+        return {**self.lab.user_environment(self.kind), **dict(extra)}
 
     def popen(self, arguments, cwd=None, env=(), **options):
         options.setdefault("stdin", subprocess.DEVNULL)
@@ -163,11 +161,19 @@ class Box:
 
     def probe(self, policy, *operations, **options):
         """Runs probe.py in a sandbox. Returns the answers to the operations and the Result."""
-        result = self.run(policy, "/usr/bin/python3", "-B", "probe.py", json.dumps(operations), **options)
+        return self.operate("probe.py", policy, operations, options)
+
+    def craft(self, policy, *operations, **options):
+        """As probe(), for the operations of craft.py. Returns the bare results and the Result."""
+        answers, result = self.operate("craft.py", policy, operations, options)
+        return [answer["result"] for answer in answers], result
+
+    def operate(self, program, policy, operations, options):
+        result = self.run(policy, "/usr/bin/python3", "-B", program, json.dumps(operations), **options)
         try:
             return json.loads(result.out), result
         except ValueError:
-            pytest.fail(f"probe.py did not answer: {result}")
+            pytest.fail(f"{program} did not answer: {result}")
 
 
 # ---- what a run may leave behind ----

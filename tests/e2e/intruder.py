@@ -4,6 +4,7 @@ default route, and then does probe.py's operations. Prints {"interfaces", "rules
 
 usage: intruder.py PID OPERATIONS"""
 import ctypes
+import fcntl
 import json
 import os
 import socket
@@ -14,6 +15,7 @@ import sys
 import probe
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
+NS_GET_USERNS = 0xB701
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 47, 2
 LAST_CAPABILITY = int(open("/proc/sys/kernel/cap_last_cap", encoding="utf-8").read())
 libc = ctypes.CDLL(None, use_errno=True)
@@ -41,15 +43,16 @@ def command(*argv):
     return done.stdout.strip()
 
 
-def main(pid, operations):
-    spaces = [(os.open(f"/proc/{pid}/ns/net", os.O_RDONLY), CLONE_NEWNET)]
-    owner = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
-    import fcntl
-    user = fcntl.ioctl(owner, 0xB701)  # NS_GET_USERNS: the user namespace that owns the network namespace
-    must(libc.setns(user, CLONE_NEWUSER), "setns user")
-    for space, kind in spaces:
-        must(libc.setns(space, kind), "setns net")
+def enter(pid):
+    """Into the network namespace of a process, and the user namespace that owns it, with every capability there."""
+    net = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
+    must(libc.setns(fcntl.ioctl(net, NS_GET_USERNS), CLONE_NEWUSER), "setns user")
+    must(libc.setns(net, CLONE_NEWNET), "setns net")
     keep_capabilities()
+
+
+def main(pid, operations):
+    enter(pid)
     command("nft", "flush", "ruleset")
     for family in ("-4", "-6"):
         command("ip", family, "rule", "flush")

@@ -297,7 +297,7 @@ def dns_message(name, kind, questions=1):
 
 def dns_rcode(name, kind=1, questions=1, server="192.0.2.1"):
     """The RCODE of one UDP query."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+    with socket.socket(socket.AF_INET6 if ":" in server else socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.settimeout(DNS_TIMEOUT)
         sock.sendto(dns_message(name, kind, questions), (server, 53))
         return sock.recv(2000)[3] & 15

@@ -14,6 +14,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (ipc_check(data[0], body, len, data[1]) == 0) {
         struct ipc_decision decision;
         struct ipc_query query;
+        struct ipc_keeper_start start;
+        struct ipc_keeper_ready ready;
+        struct ipc_plain plain;
         if (data[0] == IPC_ERROR && strnlen((char *)body, len) == len) abort();
         if (data[0] == IPC_DECISION) {
             memcpy(&decision, body, sizeof(decision));
@@ -24,6 +27,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             memcpy(&query, body, sizeof(query));
             if (strnlen(query.name, NAME_SIZE) == NAME_SIZE) abort();
         }
+        if (data[0] == IPC_KEEPER_START) {
+            memcpy(&start, body, sizeof(start));
+            if (start.ports.count > IPC_PORTS_MAX || strnlen(start.need, sizeof(start.need)) == sizeof(start.need)) abort();
+        }
+        if (data[0] == IPC_KEEPER_READY) {
+            memcpy(&ready, body, sizeof(ready));
+            if (ready.skeleton >= IPC_SKELETON_COUNT || strnlen(ready.lacks, sizeof(ready.lacks)) == sizeof(ready.lacks)) abort();
+        }
+        if (data[0] == IPC_GATE_PLAIN) {
+            memcpy(&plain, body, sizeof(plain));
+            if (plain.listeners == 0 || plain.listeners > IPC_LISTENERS_MAX) abort();
+        }
+        if (data[0] == IPC_GATE_LISTENERS && (data[1] == 0 || data[1] > IPC_FDS_MAX || len > 0)) abort();
     }
     free(body);
     return 0;

@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The authoritative DNS server of the test internet, on UDP and TCP, with a log of every query (one JSON line each)."""
 import asyncio
+import ipaddress
 import itertools
 import json
+import re
 import sys
 import time
 
@@ -18,13 +20,24 @@ import zone
 CNAME_STEPS = 8
 SLOW_SECONDS = 1.0
 rebinding = itertools.cycle(["198.51.100.26", "10.9.9.9"])
+flaky = itertools.cycle([None, "10.9.9.9"])
 
 
 def find(name):
     """The records of a name: its own, else those of the wildcard one label up, else None."""
     if name in zone.ZONE:
         return zone.ZONE[name]
+    if name.endswith(zone.POOL):
+        return pool_records(name)
     return zone.ZONE.get("*." + name.partition(".")[2])
+
+
+def pool_records(name):
+    """The records that a name of the pool says itself (see zone.py), or None."""
+    words = re.findall(r"(?<![^.])([ab])([0-9a-f]{8}|[0-9a-f]{32})(?=\.)", name)
+    addresses = [ipaddress.ip_address(bytes.fromhex(text)) for kind, text in words if len(text) == (8 if kind == "a" else 32)]
+    return {f"{'A' * (1 if version == 4 else 4)}": [str(each) for each in addresses if each.version == version]
+            for version in (4, 6) if any(each.version == version for each in addresses)} or None
 
 
 def fill(response, name, wanted):
@@ -35,6 +48,9 @@ def fill(response, name, wanted):
             records = {"A": [next(rebinding)]} if wanted == "A" else {}
         elif records == "!slow":
             records = zone.pair(27)
+        elif records == "!flaky":
+            address = next(flaky) if wanted == "A" else "::"
+            records = {"A": [address]} if address else "!servfail"
         if records is None:
             response.set_rcode(dns.rcode.NXDOMAIN)
             return None
@@ -43,7 +59,7 @@ def fill(response, name, wanted):
         kind = "CNAME" if "CNAME" in records else wanted
         if kind not in records:
             return None
-        ttl = 0 if name == "rebind.example" else 60
+        ttl = 0 if name in ("rebind.example", "flaky.example") else 60
         values = [f'"{text}"' if kind == "TXT" else text for text in records[kind]]
         response.answer.append(dns.rrset.from_text(name + ".", ttl, "IN", kind, *[absolute(kind, v) for v in values]))
         if kind == wanted:

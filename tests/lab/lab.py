@@ -28,6 +28,8 @@ import subprocess
 import sys
 import time
 
+import services
+import sites
 import zone
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -35,10 +37,13 @@ PROJECT = os.path.dirname(os.path.dirname(HERE))
 PYTHON = "/usr/bin/python3"  # Debian's: the one that has python3-dnspython
 INSIDE = "PENSTOCK_LAB"      # set inside the namespaces: "root" or "user", who started it
 UID = 1000
+BUNDLE = "/etc/ssl/certs/ca-certificates.crt"  # in the lab: its own CA, and no other
 START_DEADLINE = 10.0
 DEFAULT_TIMEOUT = 3600
 PROGRAMS = {"ip": "iproute2", "nft": "nftables", "unshare": "util-linux", "nsenter": "util-linux", "setpriv": "util-linux",
             "nginx": "nginx-light", "openssl": "openssl", "git": "git", "mount": "mount"}
+PASSED_ON = {"PATH", "TERM", "COLORTERM", "LANG", "TZ", "SHELL", "DEBIAN_FRONTEND", "PYTHONDONTWRITEBYTECODE"}
+PASSED_ON_PREFIXES = ("LC_", "LAB_", "PENSTOCK", "ASAN_", "UBSAN_", "LSAN_")
 RESOLV_CONF = f"nameserver {zone.ROUTER4}\nnameserver {zone.ROUTER6}\n"
 HOSTS = "127.0.0.1 localhost\n::1 localhost ip6-localhost\n"
 NSSWITCH = "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n"
@@ -117,6 +122,7 @@ class Lab:
             raise LabError("Lab() works inside the lab's namespaces only; start with tests/lab/lab run, or lab.enter()")
         self.starter = os.environ[INSIDE]
         self.servers = []
+        self.services = set()
         self.internet = None
         self.dir = None
 
@@ -127,6 +133,7 @@ class Lab:
             self.make_certificates()
             self.make_internet()
             self.make_repository()
+            sites.make(self.path("www"))
             self.start_servers()
             self.cover_etc()
         except BaseException:
@@ -166,8 +173,13 @@ class Lab:
         for kind in kinds():
             for home in (self.home(kind), self.project(kind)):
                 os.mkdir(home)
-                if kind == "user" and self.starter == "root":
-                    os.chown(home, UID, UID)
+                if kind == "user":
+                    self.give(home)
+
+    def give(self, path):
+        """Makes it belong to the ordinary user. (Started by one, everything does.)"""
+        if self.starter == "root":
+            os.chown(path, UID, UID)
 
     def path(self, name):
         return os.path.join(self.dir, name)
@@ -185,12 +197,12 @@ class Lab:
             file.write(text)
 
     def cover_etc(self):
-        """The host's resolver configuration and users, by bind mounts that only the lab sees."""
+        """The host's resolver configuration, users and trusted CAs, by bind mounts that only the lab sees."""
         with open("/etc/passwd", encoding="utf-8") as file:
             users = [line for line in file if line.split(":")[2] != str(UID)]
         with open("/etc/group", encoding="utf-8") as file:
             groups = [line for line in file if line.split(":")[2] != str(UID)]
-        users.append(f"tester:x:{UID}:{UID}::{self.home('user')}:/bin/sh\n")
+        users += [f"{name}:x:{UID}:{UID}::{self.home('user')}:/bin/sh\n" for name in ("tester", "build")]
         groups.append(f"tester:x:{UID}:\n")
         for name, text in (("resolv.conf", RESOLV_CONF), ("hosts", HOSTS), ("nsswitch.conf", NSSWITCH),
                            ("passwd", "".join(users)), ("group", "".join(groups))):
@@ -199,6 +211,11 @@ class Lab:
             if not os.path.exists(target):
                 raise LabError(f"'/etc/{name}' does not exist; create it (it may be empty)")
             run(["mount", "--bind", self.path("etc/" + name), target])
+        os.mkdir(self.path("etc/certs"))
+        digest = run(["openssl", "x509", "-in", self.ca, "-noout", "-subject_hash"]).strip()
+        for name in (os.path.basename(BUNDLE), digest + ".0"):
+            shutil.copy(self.ca, self.path("etc/certs/" + name))
+        run(["mount", "--bind", self.path("etc/certs"), os.path.dirname(BUNDLE)])
 
     def make_certificates(self):
         """An own CA, and one certificate with all names and addresses that are to verify."""
@@ -310,9 +327,20 @@ class Lab:
     def wait(self, server, deadline, is_ready):
         while not is_ready():
             if server.poll() is not None or time.monotonic() > deadline:
+                how = "gave no sign in time" if server.poll() is None else f"ended with {server.returncode}"
                 with open(self.path("log/servers.log"), encoding="utf-8") as log:
-                    raise LabError(f"{' '.join(server.args)}: did not start: {log.read().strip()[-2000:]}")
+                    raise LabError(f"{' '.join(server.args)}: did not start ({how}): {log.read().strip()[-2000:]}")
             time.sleep(0.01)
+
+    def service(self, name):
+        """Starts a server of services.py, unless it runs. Returns its folder."""
+        if name not in self.services:
+            process = self.start(services.Service(self, name).command())
+            port = services.SERVICES[name][1]
+            self.wait(process, time.monotonic() + START_DEADLINE,
+                      lambda: connects("198.51.100.10", port) and connects("2001:db8:100::10", port))
+            self.services.add(name)
+        return self.path("run/" + name)
 
     # -- commands --
 
@@ -327,11 +355,13 @@ class Lab:
         return ["unshare", "--user", f"--map-user={UID}", f"--map-group={UID}", "--"] + argv
 
     def user_environment(self, kind):
-        """The environment of such a command: this process's, with the kind's own home folder."""
+        """The environment of such a command, as a new user has it: nothing that steers programs to what this machine uses
+        instead of the Internet, the kind's own home folder, and the lab's CA for Node, which brings CAs of its own."""
         names = {"root": "root", "user": "tester"}
         env = {name: value for name, value in os.environ.items()
-               if not name.startswith("XDG_") and name not in (INSIDE, "PYTEST_CURRENT_TEST")}
-        return {**env, **self.environment(), "HOME": self.home(kind), "USER": names[kind], "LOGNAME": names[kind],
+               if name != INSIDE and (name in PASSED_ON or name.startswith(PASSED_ON_PREFIXES))}
+        return {**env, **self.environment(), "NODE_EXTRA_CA_CERTS": BUNDLE,
+                "HOME": self.home(kind), "USER": names[kind], "LOGNAME": names[kind],
                 "LAB_PROJECT": self.project(kind), "PENSTOCK_LAB_KIND": kind}
 
     # -- what the servers saw --

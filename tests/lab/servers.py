@@ -22,6 +22,7 @@ BANNER = b"220 lab.example ready\r\n"
 DEADLINE = 60  # seconds: no peer keeps a thread for longer
 CHUNK = 65536
 SMALL = 8192
+EVENTS, EVENT_PAUSE = 6, 0.1
 
 
 class Server(socketserver.ThreadingTCPServer):
@@ -33,6 +34,7 @@ class Server(socketserver.ThreadingTCPServer):
 
     def server_bind(self):
         self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # beside nginx, on one address
         super().server_bind()
 
     def handle_error(self, request, client_address):
@@ -118,17 +120,37 @@ def udp_echo(port):
     threading.Thread(target=serve, daemon=True).start()
 
 
+def events(peer):
+    """Server-sent events, chunked: EVENTS of them, EVENT_PAUSE seconds apart; without a content type if the path says so."""
+    head = peer.recv(CHUNK)
+    kind = b"" if b"plain" in head.split(b"\r\n")[0] else b"content-type: text/event-stream\r\n"
+    peer.sendall(b"HTTP/1.1 200 OK\r\n" + kind + b"transfer-encoding: chunked\r\nconnection: close\r\n\r\n")
+    for number in range(EVENTS):
+        event = b"data: %d\n\n" % number
+        peer.sendall(b"%x\r\n%s\r\n" % (len(event), event))
+        threading.Event().wait(EVENT_PAUSE)
+    peer.sendall(b"0\r\n\r\n")
+
+
+def unasked(peer):
+    """Answers any request with a 101 that nobody asked for, and goes on in another protocol."""
+    peer.recv(CHUNK)
+    peer.sendall(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+    echo(peer)
+
+
 def websocket(peer):
-    """RFC 6455 echo of unfragmented frames; no extensions."""
+    """RFC 6455 echo of unfragmented frames; no extensions. Greets first, if the path says so."""
     stream = peer.makefile("rwb")
     headers = {}
+    path = stream.readline(8192).split(b" ")[1]
     while (line := stream.readline(8192).strip()):
         name, _, value = line.partition(b":")
         headers[name.strip().lower()] = value.strip()
     key = headers.get(b"sec-websocket-key", b"") + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
     accept = base64.b64encode(hashlib.sha1(key).digest())
     stream.write(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-                 b"Sec-WebSocket-Accept: " + accept + b"\r\n\r\n")
+                 b"Sec-WebSocket-Accept: " + accept + b"\r\n\r\n" + (b"\x81\x07welcome" if b"greets" in path else b""))
     stream.flush()
     while len(head := stream.read(2)) == 2:
         size = head[1] & 127
@@ -136,8 +158,8 @@ def websocket(peer):
             size = int.from_bytes(stream.read(2 if size == 126 else 8), "big")
         mask = stream.read(4)
         data = bytes(byte ^ mask[i % 4] for i, byte in enumerate(stream.read(size)))
-        short = bytes([len(data)]) if len(data) < 126 else b"\x7e" + struct.pack(">H", len(data))
-        stream.write(head[:1] + short + data)
+        size = bytes([len(data)]) if len(data) < 126 else b"\x7f" + struct.pack(">Q", len(data))
+        stream.write(head[:1] + size + data)
         stream.flush()
         if head[0] & 15 == 8:
             return
@@ -197,7 +219,13 @@ def internet(folder):
                            (zone.PORT_BANNER, banner), (zone.PORT_DB, banner), (zone.PORT_URGENT, urgent),
                            (zone.PORT_IDLE, idle), (zone.PORT_FLOOD, flood)):
         tcp(port, function)
+    for port in zone.PORTS_BANNER:
+        tcp(port, banner, "::ffff:" + zone.BANNER4)
+    tcp(zone.PORT_HTTPS, echo, "::ffff:" + zone.ECHO4)
+    tcp(zone.PORT_HTTP, unasked, "::ffff:" + zone.UNASKED4)
+    tcp(9004, events, "::1")
     udp_echo(zone.PORT_ECHO)
+    udp_echo(zone.PORT_HTTPS)
     tcp(9001, websocket, "::1")
     http_backend(9002, git_handler(os.path.join(folder, "git")))
     http_backend(9003, headers_handler())

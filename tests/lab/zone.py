@@ -17,6 +17,9 @@ DEAD4, DEAD6 = "203.0.113.66", "2001:db8:100::66"
 REFUSED4, REFUSED6 = "203.0.113.67", "2001:db8:100::67"
 UNREACHABLE4, UNREACHABLE6 = "203.0.113.68", "2001:db8:100::68"
 
+BANNER4, ECHO4, UNASKED4 = "203.0.113.43", "203.0.113.44", "203.0.113.45"
+PORTS_BANNER = [110, 443, 3306]  # of BANNER4
+
 
 def pair(number):
     return {"A": [f"198.51.100.{number}"], "AAAA": [f"2001:db8:100::{number}"]}
@@ -27,6 +30,7 @@ ZONE = {
     # The names that users of sandboxes ask for.
     "github.com": pair(10), "api.github.com": pair(11), "pypi.org": pair(12), "files.pythonhosted.org": pair(13),
     "registry.npmjs.org": pair(14), "api.mistral.ai": pair(15), "example.com": pair(16),
+    "deb.debian.org": pair(17), "registry.example": pair(18),
     # Address families.
     "both.example": {**pair(20), "TXT": ["lab text"], "MX": ["10 other.example"], "CAA": ['0 issue "ca.example"']},
     "other.example": pair(24),
@@ -63,8 +67,18 @@ ZONE = {
     "svcb.example": {**pair(32), "HTTPS": ["1 . alpn=h3,h2 ech=AEX+DQBB"]},
     # A server of its own protocol, named.
     "db.example": pair(33), "mirror.test": pair(34), "secure.test": pair(35),
+    # Two names of one address; a server that speaks first and one that echoes, also on port 443; many addresses; a server
+    # that fails once, then gives a private address.
+    "twin.example": pair(36), "othertwin.example": pair(36),
+    "banner.example": {"A": [BANNER4]}, "echo.example": {"A": [ECHO4]}, "unasked.example": {"A": [UNASKED4]},
+    "crowd.example": {"A": [f"198.51.100.{number}" for number in range(100, 140)]},
+    "flaky.example": "!flaky",
     "private-db.example": {"A": ["10.9.9.9"], "AAAA": ["fd00:dead::9"]},
 }
+
+# Names that say themselves what they resolve to: each label aHEX (8 digits) is an A record, each bHEX (32) an AAAA record.
+# Without such a label they do not exist.
+POOL = ".pool.example"
 
 # What the servers' certificate is good for. For any other name it does not verify.
 CERTIFICATE_NAMES = [name for name in ZONE] + ["localhost"]
@@ -74,5 +88,6 @@ CERTIFICATE_ADDRESSES = ["127.0.0.1", "::1", "198.51.100.20", "2001:db8:100::20"
 PORT_HTTPS, PORT_HTTPS_ALT, PORT_HTTP, PORT_HTTP_ALT = 443, 8443, 80, 8000
 PORT_ECHO, PORT_DISCARD, PORT_CHARGEN, PORT_BANNER, PORT_URGENT, PORT_DB, PORT_IDLE = 7, 9, 19, 2525, 2526, 5432, 6000
 PORT_FLOOD, PORT_CLOSED = 6001, 4444
+PORT_SSH, PORT_PSQL, PORT_REDIS, PORT_RSYNC = 22, 5433, 6379, 873  # services.py; only once a test has asked for them
 # On the host itself: a TLS server on its loopback (the `localhost:8000` example) and a plain one on all its addresses.
 PORT_HOST_TLS, PORT_HOST_PLAIN = 8000, 9100

@@ -56,7 +56,7 @@ static void test_sockaddr(void **state) {
 
 static const char *const known[] = {"own4", "own6", "hex4", "port", "far4", "far6", "dns4", "dns6", "dnsport", "tlsport",
                                     "allowed", "nonce", "secret", "secretfile", "home", "project", "outside", "abstract",
-                                    "decoy", "parent", "neighbour", "key"};
+                                    "decoy", "parent", "neighbour", "gate4", "gate6", "key"};
 
 static void assert_known(const char *text) {
     for (const char *at = text; (at = strchr(at, '{')); at++) {

@@ -392,7 +392,7 @@ static void test_loopback_ports(void **state) {
         assert_false(lab_readable(lab.sockets[IPC_SOCKET_PACKET], 20));
     }
     assert_int_equal(channel_send(lab.main, IPC_KEEPER_PORTS, &closed, sizeof(closed), NULL, 0), 0);
-    usleep(50000);
+    usleep(300000); // the rules are changed
     for (size_t i = 0; i < 2; i++)
         assert_int_equal(lab_inside_run(&lab, false, refused_loopback, (void *)(uintptr_t)loopbacks[i]), 0);
     assert_false(lab_readable(lab.sockets[IPC_SOCKET_PACKET], 20));

@@ -33,12 +33,12 @@ static void test_sizes(void **state) {
     } rows[] = {
         {IPC_ERROR, 1024, 0},
         {IPC_KEEPER_START, sizeof(struct ipc_keeper_start), 0},
-        {IPC_KEEPER_READY, 0, 2},
+        {IPC_KEEPER_READY, sizeof(struct ipc_keeper_ready), 2},
         {IPC_KEEPER_GATE, 0, 1},
         {IPC_KEEPER_PORTS, 132, 0},
         {IPC_GATE_SOCKETS, 0, 7},
         {IPC_MAPPINGS_END, 0, 0},
-        {IPC_GATE_START, 64, 2},
+        {IPC_GATE_START, 65, 2},
         {IPC_GATE_READY, 0, 0},
         {IPC_GATE_ACTIVE, 24, 0},
         {IPC_DECISION, sizeof(struct ipc_decision), 0},
@@ -72,6 +72,8 @@ static void test_texts(void **state) {
     memset(&start, 'x', sizeof(start));
     assert_int_equal(check_at(IPC_GATE_START, &start, sizeof(start), 2), -EBADMSG);
     start.sandbox[63] = '\0';
+    assert_int_equal(check_at(IPC_GATE_START, &start, sizeof(start), 2), -EBADMSG);
+    start.doors = 1;
     assert_int_equal(check_at(IPC_GATE_START, &start, sizeof(start), 2), 0);
     struct ipc_mapping mapping = {.index = IPC_MAPPINGS_MAX - 1, .name = "a"};
     GOOD(IPC_MAPPING, mapping);
@@ -98,6 +100,15 @@ static void test_counts(void **state) {
     BAD(IPC_KEEPER_PORTS, ports);
     struct ipc_keeper_start start = {.loopback_ports = ports};
     BAD(IPC_KEEPER_START, start);
+    start = (struct ipc_keeper_start){.ports = ports};
+    BAD(IPC_KEEPER_START, start);
+    start = (struct ipc_keeper_start){.skeleton = IPC_SKELETON_ROUTES, .ports = {.count = 1, .ports = {53}}, .need = "x"};
+    GOOD(IPC_KEEPER_START, start);
+    start.skeleton++;
+    BAD(IPC_KEEPER_START, start);
+    start.skeleton = 0;
+    memset(start.need, 'x', sizeof(start.need));
+    BAD(IPC_KEEPER_START, start);
     struct ipc_resolver_start resolver = {.count = 1, .servers = {{.address = addr_ipv4(0x7f000001), .port = 53}}};
     GOOD(IPC_RESOLVER_START, resolver);
     resolver.count = 2;
@@ -106,6 +117,28 @@ static void test_counts(void **state) {
     BAD(IPC_RESOLVER_START, resolver);
     resolver.count = UINT32_MAX;
     BAD(IPC_RESOLVER_START, resolver);
+}
+
+// What a keeper says about a skeleton without nft, and the one message whose number of descriptors varies.
+static void test_plain(void **state) {
+    (void)state;
+    struct ipc_keeper_ready ready = {.skeleton = IPC_SKELETON_ROUTES, .lacks = "nft"};
+    assert_int_equal(check_at(IPC_KEEPER_READY, &ready, sizeof(ready), 2), 0);
+    ready.lacks[0] = '\n';
+    assert_int_equal(check_at(IPC_KEEPER_READY, &ready, sizeof(ready), 2), -EBADMSG);
+    ready = (struct ipc_keeper_ready){.skeleton = IPC_SKELETON_COUNT};
+    assert_int_equal(check_at(IPC_KEEPER_READY, &ready, sizeof(ready), 2), -EBADMSG);
+
+    const uint32_t counts[] = {0, 1, IPC_LISTENERS_MAX, IPC_LISTENERS_MAX + 1, UINT32_MAX};
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+        struct ipc_plain plain = {.listeners = counts[i]};
+        bool good = counts[i] > 0 && counts[i] <= IPC_LISTENERS_MAX;
+        assert_int_equal(check_at(IPC_GATE_PLAIN, &plain, sizeof(plain), IPC_PLAIN_SOCKETS), good ? 0 : -EBADMSG);
+        assert_int_equal(check_at(IPC_GATE_PLAIN, &plain, sizeof(plain), IPC_PLAIN_SOCKETS - 1), -EBADMSG);
+    }
+    for (size_t fds = 0; fds <= IPC_FDS_MAX + 1; fds++)
+        assert_int_equal(check_at(IPC_GATE_LISTENERS, "", 0, fds), fds >= 1 && fds <= IPC_FDS_MAX ? 0 : -EBADMSG);
+    assert_int_equal(check_at(IPC_GATE_LISTENERS, "x", 1, 1), -EBADMSG);
 }
 
 static void test_decision(void **state) {
@@ -185,7 +218,7 @@ static void test_policy(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),    cmocka_unit_test(test_texts), cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_sizes),    cmocka_unit_test(test_texts), cmocka_unit_test(test_counts), cmocka_unit_test(test_plain),
         cmocka_unit_test(test_decision), cmocka_unit_test(test_query), cmocka_unit_test(test_answer),
         cmocka_unit_test(test_policy),
     };

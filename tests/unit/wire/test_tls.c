@@ -76,9 +76,14 @@ static struct message *records_of(const struct message *hello, size_t size) {
     return &out;
 }
 
+static enum wire_result parse_bytes(const uint8_t *bytes, size_t len, struct tls_hello *ret_hello) {
+    struct tls_walk walk = {0};
+    return tls_hello_parse(bytes, len, &walk, ret_hello);
+}
+
 static enum wire_result parse(const struct message *extensions, struct tls_hello *ret_hello) {
     struct message *wire = records_of(hello_with(extensions), 16384);
-    return tls_hello_parse(wire->bytes, wire->len, ret_hello);
+    return parse_bytes(wire->bytes, wire->len, ret_hello);
 }
 
 static const char versions[] = "\x06\x3a\x3a\x03\x04\x03\x03"; // GREASE, 1.3, 1.2
@@ -135,13 +140,19 @@ static void test_segmentation(void **state) {
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         struct message *wire = records_of(hello_with(usual()), sizes[i]);
         struct tls_hello hello;
-        for (size_t len = 0; len < wire->len; len++)
-            assert_int_equal(tls_hello_parse(wire->bytes, len, &hello), WIRE_MORE);
-        assert_int_equal(tls_hello_parse(wire->bytes, wire->len, &hello), WIRE_OK);
+        struct tls_walk walk = {0};
+        for (size_t len = 0; len < wire->len; len++) {
+            assert_int_equal(parse_bytes(wire->bytes, len, &hello), WIRE_MORE);
+            assert_int_equal(tls_hello_parse(wire->bytes, len, &walk, &hello), WIRE_MORE);
+            // No whole record is walked again.
+            assert_in_range(len - walk.position, 0, 4 + sizes[i]);
+        }
+        assert_int_equal(tls_hello_parse(wire->bytes, wire->len, &walk, &hello), WIRE_OK);
+        assert_int_equal(parse_bytes(wire->bytes, wire->len, &hello), WIRE_OK);
         assert_string_equal((char *)hello.sni, "Example.COM");
         // What comes behind in other records (early data) is not looked at.
         add(wire, "\x17\x03\x03\x00\x01x", 6);
-        assert_int_equal(tls_hello_parse(wire->bytes, wire->len, &hello), WIRE_OK);
+        assert_int_equal(parse_bytes(wire->bytes, wire->len, &hello), WIRE_OK);
     }
 }
 
@@ -169,14 +180,14 @@ static void test_limit(void **state) {
     // On the wire within the limit in large records, over it in small ones.
     struct message *wire = records_of(hello_with(&extensions), 16384);
     assert_true(wire->len <= TLS_HELLO_MAX);
-    assert_int_equal(tls_hello_parse(wire->bytes, wire->len, &hello), WIRE_OK);
+    assert_int_equal(parse_bytes(wire->bytes, wire->len, &hello), WIRE_OK);
     wire = records_of(hello_with(&extensions), 400);
     assert_true(wire->len > TLS_HELLO_MAX);
-    assert_int_equal(tls_hello_parse(wire->bytes, TLS_HELLO_MAX - 1, &hello), WIRE_MORE);
-    assert_int_equal(tls_hello_parse(wire->bytes, TLS_HELLO_MAX, &hello), WIRE_BAD);
-    assert_int_equal(tls_hello_parse(wire->bytes, wire->len, &hello), WIRE_BAD);
+    assert_int_equal(parse_bytes(wire->bytes, TLS_HELLO_MAX - 1, &hello), WIRE_MORE);
+    assert_int_equal(parse_bytes(wire->bytes, TLS_HELLO_MAX, &hello), WIRE_BAD);
+    assert_int_equal(parse_bytes(wire->bytes, wire->len, &hello), WIRE_BAD);
     // A header that promises more than can come is refused at once.
-    assert_int_equal(tls_hello_parse((const uint8_t *)"\x16\x03\x01\x40\x00\x01\x01\x00\x00", 9, &hello), WIRE_BAD);
+    assert_int_equal(parse_bytes((const uint8_t *)"\x16\x03\x01\x40\x00\x01\x01\x00\x00", 9, &hello), WIRE_BAD);
 }
 
 static void test_server_names(void **state) {
@@ -292,12 +303,12 @@ static void test_bad_lengths(void **state) {
         good = hello_with(usual());
         good->bytes[rows[i].offset] = rows[i].value;
         struct message *wire = records_of(good, 16384);
-        assert_int_equal(tls_hello_parse(wire->bytes, wire->len, &hello), WIRE_BAD);
+        assert_int_equal(parse_bytes(wire->bytes, wire->len, &hello), WIRE_BAD);
     }
     good = hello_with(usual());
     add8(good, 0); // trailing byte in the record
     struct message *wire = records_of(good, 16384);
-    assert_int_equal(tls_hello_parse(wire->bytes, wire->len, &hello), WIRE_BAD);
+    assert_int_equal(parse_bytes(wire->bytes, wire->len, &hello), WIRE_BAD);
 }
 
 static void test_bad_records(void **state) {
@@ -319,9 +330,9 @@ static void test_bad_records(void **state) {
         {"GET / HTTP/1.1", 14},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        assert_int_equal(tls_hello_parse((const uint8_t *)rows[i].bytes, rows[i].len, &hello), WIRE_BAD);
+        assert_int_equal(parse_bytes((const uint8_t *)rows[i].bytes, rows[i].len, &hello), WIRE_BAD);
         if (rows[i].len > 2 && rows[i].bytes[0] == 0x16)
-            assert_int_equal(tls_hello_parse((const uint8_t *)rows[i].bytes, rows[i].len - 1, &hello), WIRE_MORE);
+            assert_int_equal(parse_bytes((const uint8_t *)rows[i].bytes, rows[i].len - 1, &hello), WIRE_MORE);
     }
 }
 
