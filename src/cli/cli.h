@@ -27,6 +27,8 @@ int cli_run(int argc, char **argv);
 int cli_check(int argc, char **argv);
 int cli_types(int argc, char **argv);
 int cli_presets(int argc, char **argv);
+int cli_secret(int argc, char **argv);
+int cli_ca(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_self_test(int argc, char **argv);
 

@@ -63,6 +63,18 @@ static const struct cli_command cli_commands[] = {
     {"presets", cli_presets, "print the presets of --allow @PRESET, or the hosts of one", "presets [NAME] [--json]",
      "  --json                   print JSON\n"
      "\nA preset opens HTTPS on 443 to each of its hosts, nothing else. With NAME its hosts are printed, one a line.\n"},
+    {"secret", cli_secret, "keep secrets for credential bindings (store:NAME), encrypted at rest",
+     "secret set NAME\n       penstock secret ls\n       penstock secret rm NAME",
+     "set NAME reads the value from standard input, never from the command line, without showing it; one end of line at "
+     "its\nend is not part of it. NAME is 1 to 64 letters, digits, '_', '-' or '.'. A running sandbox uses the new value "
+     "from\nits next request on; after rm its requests to the bound host fail.\n"
+     "\nExit status: 0, 1 if there is no such secret or it could not be kept, 2 for wrong arguments.\n"},
+    {"ca", cli_ca, "the certificate authority that signs for bound hosts inside sandboxes",
+     "ca export [FILE]\n       penstock ca install",
+     "export prints its certificate (PEM), or writes it to FILE, which must not exist; install makes this system trust\n"
+     "it (as root, on Debian and its relatives), which sandboxes of `penstock run` do not need. Each user has a CA of "
+     "its own,\nmade on first use.\n"
+     "\nExit status: 0, 1 if it failed, 2 for wrong arguments.\n"},
     {"types", cli_types, "list the sandbox types and what each can enforce", "types [--json]",
      "  --json                   print JSON\n"},
 };

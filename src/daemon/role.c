@@ -23,6 +23,7 @@
 #include "daemon/probe.h"
 #include "dns/dns.h"
 #include "gate/gate.h"
+#include "vault/vault.h"
 
 #define ROLE_CHANNEL 3
 #define ROLE_START_MS 15000
@@ -30,10 +31,12 @@
 static const struct {
     const char *word;
     int (*main)(int channel);
+    bool environment; // keeps it: commands that give secrets need the user's
 } role_table[] = {
-    [ROLE_KEEPER] = {"@keeper", keeper_main},
-    [ROLE_RESOLVER] = {"@resolver", resolver_main},
-    [ROLE_GATE] = {"@gate", gate_main},
+    [ROLE_KEEPER] = {"@keeper", keeper_main, false},
+    [ROLE_RESOLVER] = {"@resolver", resolver_main, false},
+    [ROLE_GATE] = {"@gate", gate_main, false},
+    [ROLE_VAULT] = {"@vault", vault_main, true},
 };
 static_assert(ARRAY_LENGTH(role_table) == ROLE_COUNT, "one row a role");
 
@@ -65,7 +68,7 @@ bool daemon_role(int argc, char **argv, int *ret_status) {
 }
 
 // In the child, in our memory: only async-signal-safe calls, and nothing written.
-static __attribute__((noinline)) void role_exec(int channel, char *const argv[]) {
+static __attribute__((noinline)) void role_exec(int channel, char *const argv[], bool keeps_environment) {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -76,7 +79,7 @@ static __attribute__((noinline)) void role_exec(int channel, char *const argv[])
     else if (dup2(channel, ROLE_CHANNEL) < 0) _exit(1);
     if (syscall(SYS_close_range, ROLE_CHANNEL + 1, ~0U, 0) < 0) _exit(1);
     char *const environment[] = {NULL};
-    execve("/proc/self/exe", argv, environment);
+    execve("/proc/self/exe", argv, keeps_environment ? environ : environment);
     _exit(1);
 }
 
@@ -89,7 +92,7 @@ int role_start(struct role *role, enum role_kind kind, uid_t uid, gid_t gid, str
     int rc = channel_pair(pair);
     if (rc < 0) return error_set(err, rc, "channel to the %s: %s", role_name(kind), strerror(-rc));
     pid_t pid = vfork(); // the child only executes: no copy of our memory
-    if (pid == 0) role_exec(pair[1], argv);
+    if (pid == 0) role_exec(pair[1], argv, role_table[kind].environment);
     int saved = errno;
     close(pair[1]);
     if (pid < 0) {

@@ -8,9 +8,9 @@
 #include "base/error.h"
 #include "net/net.h"
 
-#define ROLE_USERS (1 << 24) // as root, gate and resolver are users behind the numbers that sandboxes get
+#define ROLE_USERS (1 << 24) // as root, gate and resolver are users behind the numbers that sandboxes get, the vault by as much again
 
-enum role_kind { ROLE_KEEPER, ROLE_RESOLVER, ROLE_GATE, ROLE_COUNT };
+enum role_kind { ROLE_KEEPER, ROLE_RESOLVER, ROLE_GATE, ROLE_VAULT, ROLE_COUNT };
 
 struct role {
     enum role_kind kind;
@@ -21,7 +21,7 @@ struct role {
 
 const char *role_name(enum role_kind kind);
 // Starts this very program in the role, in a session of its own (so that no signal of the terminal reaches it), with one
-// channel as its only descriptor besides standard error. uid 0: keeps the user.
+// channel as its only descriptor besides standard error. uid 0: keeps the user. Only the vault keeps the environment.
 int role_start(struct role *role, enum role_kind kind, uid_t uid, gid_t gid, struct error *err);
 // Waits for a message of this type. An IPC_ERROR of the process, or its end, becomes the error.
 int role_expect(struct role *role, enum ipc_type type, struct channel_message *ret_message, struct error *err);

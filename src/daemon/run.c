@@ -149,7 +149,7 @@ static void run_say_skeleton(const struct run *run, const struct ipc_keeper_read
 
 static int run_start_roles(struct run *run, struct error *err) {
     struct channel_message message;
-    for (int kind = 0; kind < ROLE_COUNT; kind++) {
+    for (int kind = 0; kind <= ROLE_GATE; kind++) { // the vault is for bindings only
         int rc = run_start_role(run, (enum role_kind)kind, err);
         if (rc < 0) return rc;
     }

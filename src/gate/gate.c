@@ -28,6 +28,17 @@
 
 static _Alignas(max_align_t) uint8_t gate_buffer[CHANNEL_BUFFER_SIZE];
 
+static void gate_watch(struct gate *gate, struct event *event, bool watched) {
+    if (!event) return;
+    if (!watched) event_del(event);
+    else if (event_add(event, NULL) < 0) gate_fail(gate, "out of memory");
+}
+
+static void gate_watch_listeners(struct gate *gate, bool watched) {
+    for (int i = IPC_SOCKET_TCP4; i <= IPC_SOCKET_TCP6; i++) gate_watch(gate, gate->socket_events[i], watched);
+    for (size_t i = 0; i < gate->listener_count; i++) gate_watch(gate, gate->listeners[i].event, watched);
+}
+
 // Large buffers are for few connections: what these hold is the memory that a sandbox can take.
 void gate_buffers(struct gate *gate) {
     bool small = gate->flow_count > (gate->small_buffers ? GATE_LARGE_AGAIN : GATE_LARGE_MAX);
@@ -37,20 +48,9 @@ void gate_buffers(struct gate *gate) {
     if (channel_send(gate->keeper, IPC_BUFFERS, &message, sizeof(message), NULL, 0) == 0) gate->small_buffers = small;
 }
 
-static void gate_watch(struct event *event, bool watched) {
-    if (!event) return;
-    if (watched) event_add(event, NULL);
-    else event_del(event);
-}
-
-static void gate_watch_listeners(struct gate *gate, bool watched) {
-    for (int i = IPC_SOCKET_TCP4; i <= IPC_SOCKET_TCP6; i++) gate_watch(gate->socket_events[i], watched);
-    for (size_t i = 0; i < gate->listener_count; i++) gate_watch(gate->listeners[i].event, watched);
-}
-
 void gate_pause(struct gate *gate, bool paused) {
     gate->paused = paused;
-    for (int i = IPC_SOCKET_UDP4; i < IPC_SOCKET_COUNT; i++) gate_watch(gate->socket_events[i], !paused);
+    for (int i = IPC_SOCKET_UDP4; i < IPC_SOCKET_COUNT; i++) gate_watch(gate, gate->socket_events[i], !paused);
     gate_watch_listeners(gate, !paused);
     dns_front_pause(gate->front, paused);
     if (paused) return;
@@ -127,7 +127,10 @@ static void gate_main_readable(evutil_socket_t fd, short what, void *data) {
     int rc;
     while ((rc = channel_receive(fd, gate_buffer, sizeof(gate_buffer), &message)) == 1) {
         if (message.type == IPC_GATE_POLICY) gate_update(gate, message.fds[0], message.body);
-        if (message.type == IPC_GATE_RESOLVER && dns_client_replace(gate->dns, message.fds[0]) == 0) message.fds[0] = -1;
+        if (message.type == IPC_GATE_RESOLVER) {
+            if (dns_client_replace(gate->dns, message.fds[0]) == 0) message.fds[0] = -1;
+            else gate_fail(gate, "the new resolver could not be taken"); // the next gate gets another
+        }
         channel_message_close(&message);
     }
     if (rc != -EAGAIN) {
@@ -195,7 +198,7 @@ static int gate_receive_plain(struct gate *gate, struct channel_message *first) 
         int rc = gate_expect(gate->keeper, IPC_GATE_LISTENERS, &message);
         if (rc < 0) return rc;
         for (size_t i = 0; i < message.fd_count && gate->listener_count < plain.listeners; i++)
-            gate->listeners[gate->listener_count++].fd = TAKE_FD(message.fds[i]);
+            relay_prepare(gate->listeners[gate->listener_count++].fd = TAKE_FD(message.fds[i]));
         channel_message_close(&message);
     }
     return 0;
@@ -207,13 +210,12 @@ static int gate_receive_sockets(struct gate *gate) {
     if (rc <= 0) return rc < 0 ? rc : -EPIPE;
     if (message.type == IPC_GATE_SOCKETS) {
         for (int i = 0; i < IPC_SOCKET_COUNT; i++) gate->sockets[i] = TAKE_FD(message.fds[i]);
+        relay_prepare(gate->sockets[IPC_SOCKET_TCP4]); // what is accepted inherits it
+        relay_prepare(gate->sockets[IPC_SOCKET_TCP6]);
     } else {
         rc = message.type == IPC_GATE_PLAIN ? gate_receive_plain(gate, &message) : -EBADMSG;
         channel_message_close(&message);
     }
-    // What is accepted inherits it.
-    for (int i = IPC_SOCKET_TCP4; i <= IPC_SOCKET_TCP6; i++) relay_prepare(gate->sockets[i]);
-    for (size_t i = 0; i < gate->listener_count; i++) relay_prepare(gate->listeners[i].fd);
     return rc < 0 ? rc : gate_receive_mappings(gate);
 }
 

@@ -185,7 +185,7 @@ static enum wire_result http_relay_body(struct http1 *message, struct evbuffer *
         const uint8_t *data = len > 0 ? evbuffer_pullup(from, (ev_ssize_t)len) : (const uint8_t *)"";
         enum wire_result result = http1_body(message, data, len, &used);
         if (result == WIRE_BAD) return result;
-        if (used > 0) evbuffer_remove_buffer(from, to, used);
+        if (used > 0 && evbuffer_remove_buffer(from, to, used) != (int)used) return WIRE_BAD; // no memory
         *bytes += used;
         if (result == WIRE_OK || len == 0) return result;
     }
@@ -268,7 +268,8 @@ static int http_relay_response_head(struct http_relay *http) {
         if (len == 0) return 0;
         if (!http->answer_begun) http1_init(&http->response, HTTP1_RESPONSE, method);
         http->answer_begun = true;
-        enum wire_result result = http1_head(&http->response, evbuffer_pullup(input, -1), len, &head);
+        const uint8_t *bytes = evbuffer_pullup(input, -1);
+        enum wire_result result = bytes ? http1_head(&http->response, bytes, len, &head) : WIRE_BAD; // no memory
         if (result == WIRE_MORE) return 0;
         bool unasked = result == WIRE_OK && head.status == 101 && !http->upgrade;
         if (result == WIRE_BAD || unasked) {
@@ -443,30 +444,28 @@ static bool http_relay_for_proxy(const struct wire_slice *name, const struct htt
 }
 
 // The request line and the fields, with the absolute form turned into the origin form (RFC 9112 3.2.2) and without what
-// is for a proxy; everything else byte for byte.
-static void http_relay_write_head(struct evbuffer *out, const uint8_t *bytes, const struct http1_head *head) {
+// is for a proxy; everything else byte for byte. False: out of memory, and what was written is not the request.
+static bool http_relay_write_head(struct evbuffer *out, const uint8_t *bytes, const struct http1_head *head) {
     bool plain = head->form != HTTP1_FORM_ABSOLUTE;
     for (size_t i = 0; plain && i < head->header_count; i++) plain = !http_relay_for_proxy(&head->headers[i].name, head);
-    if (plain) {
-        evbuffer_add(out, bytes, head->len);
-        return;
-    }
-    evbuffer_add(out, head->method.data, head->method.len);
-    evbuffer_add_printf(out, " %.*s HTTP/1.%u\r\n", (int)head->path.len, (const char *)head->path.data,
-               head->minor_version);
+    if (plain) return evbuffer_add(out, bytes, head->len) == 0;
+    bool good = evbuffer_add(out, head->method.data, head->method.len) == 0;
+    good &= 0 < evbuffer_add_printf(out, " %.*s HTTP/1.%u\r\n", (int)head->path.len, (const char *)head->path.data,
+                                    head->minor_version);
     if (head->form == HTTP1_FORM_ABSOLUTE) {
-        evbuffer_add_printf(out, "Host: %.*s\r\n", (int)head->authority.len, (const char *)head->authority.data);
+        good &= 0 < evbuffer_add_printf(out, "Host: %.*s\r\n", (int)head->authority.len, (const char *)head->authority.data);
     }
     for (size_t i = 0; i < head->header_count; i++) {
         const struct http1_header *header = &head->headers[i];
         bool host = header->name.len == 4 && strncasecmp((const char *)header->name.data, "host", 4) == 0;
         if (http_relay_for_proxy(&header->name, head) || (host && head->form == HTTP1_FORM_ABSOLUTE)) continue;
-        evbuffer_add(out, header->name.data, header->name.len);
-        evbuffer_add(out, ": ", 2);
-        evbuffer_add(out, header->value.data, header->value.len);
-        evbuffer_add(out, "\r\n", 2);
+        good &= evbuffer_add(out, header->name.data, header->name.len) == 0;
+        good &= evbuffer_add(out, ": ", 2) == 0;
+        good &= evbuffer_add(out, header->value.data, header->value.len) == 0;
+        good &= evbuffer_add(out, "\r\n", 2) == 0;
     }
-    evbuffer_add(out, "\r\n", 2);
+    good &= evbuffer_add(out, "\r\n", 2) == 0;
+    return good;
 }
 
 // The destination of a request to a door: its own, whatever came before. False: the request was refused.
@@ -557,7 +556,10 @@ static void http_relay_judge(struct http_relay *http, const uint8_t *bytes, cons
     }
     memcpy(http->method, head->method.data, head->method.len);
     http->method[head->method.len] = 0;
-    http_relay_write_head(http->outgoing, bytes, head);
+    if (!http_relay_write_head(http->outgoing, bytes, head)) {
+        flow_end(http->flow, true);
+        return;
+    }
     http->bytes[RELAY_SANDBOX] += evbuffer_get_length(http->outgoing);
     http->keep_alive = head->keep_alive;
     http->upgrade = head->upgrade_websocket || head->upgrade_other;
@@ -588,6 +590,10 @@ static void http_relay_next(struct http_relay *http) {
     }
     struct http1_head head;
     const uint8_t *bytes = evbuffer_pullup(input, -1);
+    if (!bytes) {
+        flow_end(http->flow, true);
+        return;
+    }
     enum wire_result result = http1_head(&http->request, bytes, len, &head);
     if (result == WIRE_OK) http_relay_judge(http, bytes, &head);
     else if (result == WIRE_BAD || len >= HTTP1_HEAD_MAX || now - http->head_begun_us > HTTP_HEAD_US)
@@ -622,9 +628,13 @@ void http_relay_start(struct flow *flow) {
     }
     struct evbuffer *input = bufferevent_get_input(http->client);
     evbuffer_unfreeze(input, 0); // libevent keeps the end of an input buffer for itself
-    evbuffer_add(input, flow->opening->bytes, flow->opening->len);
+    bool whole = evbuffer_add(input, flow->opening->bytes, flow->opening->len) == 0;
     evbuffer_freeze(input, 0);
     flow_free_opening(flow);
+    if (!whole) {
+        flow_end(flow, true);
+        return;
+    }
     bufferevent_trigger(http->client, EV_READ, 0);
     http_relay_balance(http);
 }

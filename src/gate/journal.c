@@ -51,7 +51,8 @@ bool journal_flush(struct journal *journal) {
         int rc = channel_send(journal->gate->channel, IPC_DECISION, &journal->ring[journal->first],
                               sizeof(struct ipc_decision), NULL, 0);
         if (rc == -EAGAIN) {
-            event_add(journal->writable, NULL);
+            // Nothing else would wake a gate that waits for its log.
+            if (event_add(journal->writable, NULL) < 0) gate_fail(journal->gate, "out of memory");
             return false;
         }
         if (rc < 0) journal->count = 1; // main is gone: nobody reads what is left
@@ -78,7 +79,7 @@ static void journal_add(struct gate *gate, const struct ipc_decision *record) {
         return;
     }
     journal->ring[(journal->first + journal->count++) % JOURNAL_MAX] = *record;
-    event_add(journal->writable, NULL);
+    if (event_add(journal->writable, NULL) < 0) gate_fail(gate, "out of memory");
     // One long turn of the loop must not fill it while main is there to read.
     if (journal->count % JOURNAL_PAUSE == 0) journal_flush(journal);
     if (journal->count >= JOURNAL_PAUSE && !journal->paused) {

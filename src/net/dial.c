@@ -58,7 +58,12 @@ void dial_cancel(struct dial *dial) {
 
 static void dial_timer_in(struct dial *dial, uint64_t us) {
     struct timeval tv = {.tv_sec = (time_t)(us / 1000000), .tv_usec = (suseconds_t)(us % 1000000)};
-    event_add(&dial->timer, &tv);
+    if (event_add(&dial->timer, &tv) == 0) return;
+    // Without memory for its timer a dial would never end: it ends in this turn, which needs none.
+    for (size_t i = 0; i < dial->started && !dial->finished; i++) dial_attempt_close(&dial->attempts[i]);
+    if (!dial->finished) dial->error = -ENOMEM;
+    dial->finished = true;
+    event_active(&dial->timer, EV_TIMEOUT, 0);
 }
 
 // Remembers the outcome; the timer, due at once, reports it.

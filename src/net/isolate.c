@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
+#include "base/call_filter.h"
 #include "base/mem.h"
 #include "net/isolate_table.h"
 #include "net/net.h"
@@ -73,9 +74,9 @@ static struct scmp_arg_cmp isolate_compare(const struct isolate_condition *condi
     return SCMP_CMP64(condition->argument, SCMP_CMP_EQ, condition->value);
 }
 
-static int isolate_filter_add(scmp_filter_ctx filter, enum isolate_role role, const struct isolate_call *call) {
+static int isolate_filter_add(struct call_filter *filter, enum isolate_role role, const struct isolate_call *call) {
     struct scmp_arg_cmp compares[ARRAY_LENGTH(call->conditions)];
-    unsigned count = 0;
+    size_t count = 0;
 
     if (!(call->roles & (1 << role))) return 0;
     while (count < ARRAY_LENGTH(compares) && call->conditions[count].compare != ISOLATE_ANY) {
@@ -83,18 +84,16 @@ static int isolate_filter_add(scmp_filter_ctx filter, enum isolate_role role, co
         count++;
     }
     uint32_t action = call->action == ISOLATE_ALLOW ? SCMP_ACT_ALLOW : SCMP_ACT_ERRNO(EACCES);
-    int result = seccomp_rule_add_array(filter, action, call->number, count, compares);
-    return result == -EDOM ? 0 : result; // a call that this architecture does not have
+    return call_filter_add(filter, action, call->number, count, compares);
 }
 
 static int isolate_filter(enum isolate_role role, struct error *err) {
-    scmp_filter_ctx filter = seccomp_init(ISOLATE_SANITIZED ? SCMP_ACT_ERRNO(EPERM) : SCMP_ACT_KILL_PROCESS);
-    int result = filter ? seccomp_attr_set(filter, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS) : -ENOMEM;
+    struct call_filter *filter = call_filter_new(ISOLATE_SANITIZED ? SCMP_ACT_ERRNO(EPERM) : SCMP_ACT_KILL_PROCESS);
+    int result = filter ? 0 : -ENOMEM;
 
-    if (result == 0) result = seccomp_attr_set(filter, SCMP_FLTATR_CTL_OPTIMIZE, 2); // a tree: the relay's calls are many
     for (size_t i = 0; i < isolate_call_count && result == 0; i++) result = isolate_filter_add(filter, role, &isolate_calls[i]);
-    if (result == 0) result = seccomp_load(filter);
-    if (filter) seccomp_release(filter);
+    if (result == 0) result = call_filter_load(filter);
+    call_filter_free(filter);
     if (result == 0) return 0;
     return error_set(err, result, "cannot install the seccomp filter: %s; use a kernel with CONFIG_SECCOMP_FILTER", strerror(-result));
 }

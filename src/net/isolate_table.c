@@ -16,8 +16,10 @@ enum {
     K = 1 << ISOLATE_KEEPER,
     G = 1 << ISOLATE_GATE,
     R = 1 << ISOLATE_RESOLVER,
-    NET = G | R, // roles that talk to the network
-    ALL = K | G | R,
+    V = 1 << ISOLATE_VAULT,
+    NET = G | R,      // roles that talk to the network
+    LOOP = G | R | V, // roles with an event loop
+    ALL = K | G | R | V,
 };
 
 #define CALL(name, roles) {SCMP_SYS(name), (roles), ISOLATE_ALLOW, {{0}}}
@@ -37,7 +39,7 @@ const struct isolate_call isolate_calls[] = {
     // descriptors
     CALL(read, ALL), CALL(readv, ALL), CALL(write, ALL), CALL(writev, ALL), CALL(pwrite64, K), CALL(close, ALL), CALL(lseek, ALL),
     CALL(fstat, ALL), CALL_IF(newfstatat, ALL, MASKED(3, AT_EMPTY_PATH, AT_EMPTY_PATH)), // glibc's fstat
-    CALL(dup, NET), CALL(pipe2, NET), CALL(splice, NET), CALL(eventfd2, NET),
+    CALL(dup, NET), CALL(pipe2, NET), CALL(splice, NET), CALL(eventfd2, LOOP),
     CALL_IF(fcntl, ALL, EQUAL(1, F_GETFL)), CALL_IF(fcntl, ALL, EQUAL(1, F_SETFL)),
     CALL_IF(fcntl, ALL, EQUAL(1, F_GETFD)), CALL_IF(fcntl, ALL, EQUAL(1, F_SETFD)),
     CALL_IF(fcntl, ALL, EQUAL(1, F_DUPFD_CLOEXEC)), CALL_IF(fcntl, NET, EQUAL(1, F_SETPIPE_SZ)),
@@ -45,9 +47,9 @@ const struct isolate_call isolate_calls[] = {
     CALL_IF(ioctl, ALL, EQUAL(1, FIONREAD)), CALL_IF(ioctl, ALL, EQUAL(1, FIONBIO)),
     CALL_IF(ioctl, NET, EQUAL(1, SIOCOUTQ)), CALL_IF(ioctl, NET, EQUAL(1, SIOCATMARK)),
     // waiting
-    CALL(poll, ALL), CALL(ppoll, ALL), CALL(select, ALL), CALL(pselect6, ALL), CALL(epoll_create1, NET), CALL(epoll_ctl, NET),
-    CALL(epoll_wait, NET), CALL(epoll_pwait, NET), CALL(epoll_pwait2, NET), CALL(timerfd_create, NET),
-    CALL(timerfd_settime, NET), CALL(restart_syscall, ALL), CALL(futex, ALL),
+    CALL(poll, ALL), CALL(ppoll, ALL), CALL(select, ALL), CALL(pselect6, ALL), CALL(epoll_create1, LOOP), CALL(epoll_ctl, LOOP),
+    CALL(epoll_wait, LOOP), CALL(epoll_pwait, LOOP), CALL(epoll_pwait2, LOOP), CALL(timerfd_create, LOOP),
+    CALL(timerfd_settime, LOOP), CALL(restart_syscall, ALL), CALL(futex, ALL),
     // sockets
     CALL_IF(socket, NET, EQUAL(0, AF_INET), MASKED(1, SOCKET_TYPE, SOCK_STREAM)),
     CALL_IF(socket, NET, EQUAL(0, AF_INET), MASKED(1, SOCKET_TYPE, SOCK_DGRAM)),

@@ -126,7 +126,7 @@ bool host_has_route(const struct addr *address);
 
 // ---- isolation ----
 
-enum isolate_role { ISOLATE_KEEPER, ISOLATE_GATE, ISOLATE_RESOLVER };
+enum isolate_role { ISOLATE_KEEPER, ISOLATE_GATE, ISOLATE_RESOLVER, ISOLATE_VAULT };
 // Last step of a role's start: rlimits (no core), not dumpable, no capabilities (keeper: CAP_NET_ADMIN and CAP_NET_RAW in
 // its own user namespace), no_new_privs, Landlock where the kernel has it, a seccomp filter by role (a table of allowed
 // calls; anything else kills the process). Then proves itself: open("/etc/passwd") and socket(AF_UNIX) must fail in a gate.

@@ -125,7 +125,10 @@ static void relay_close(struct relay *relay, bool reset) {
     }
 }
 
-static void relay_again(struct relay_engine *engine) { event_add(engine->again, &(struct timeval){0}); }
+static void relay_again(struct relay_engine *engine) {
+    // In the next turn; without memory for the timer in this one.
+    if (event_add(engine->again, &(struct timeval){0}) < 0) event_active(engine->again, EV_TIMEOUT, 0);
+}
 
 // The owner is told later.
 static void relay_end(struct relay *relay, int error) {

@@ -22,12 +22,12 @@ enum { SKELETON_MARK_HELD = 1, SKELETON_MARK_INJECTED = 2 };
 // Each: 0, or a negative errno with a message that names the step, and the kernel feature or setting to change. -ENOTSUP:
 // the kernel lacks what only TPROXY needs; the message is the name of that alone.
 int skeleton_sysctl(gid_t gid, struct error *err);
-int skeleton_link(struct error *err); // lo is up and has the sandbox's addresses
-int skeleton_route(enum ipc_skeleton skeleton, struct error *err);
 // Files through which the limits of TCP buffers are set, large at first. They stay usable after isolation.
 #define SKELETON_BUFFERS 2
 int skeleton_buffers_open(int ret_fds[SKELETON_BUFFERS], struct error *err);
 int skeleton_buffers_set(const int fds[SKELETON_BUFFERS], bool large);
+int skeleton_link(struct error *err); // lo is up and has the sandbox's addresses
+int skeleton_route(enum ipc_skeleton skeleton, struct error *err);
 // -1 for those that the skeleton does not have.
 int skeleton_socket(enum ipc_skeleton skeleton, int ret_fds[IPC_SOCKET_COUNT], struct error *err);
 

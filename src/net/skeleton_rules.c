@@ -165,8 +165,8 @@ static int skeleton_rules_netlink(struct error *err) {
 }
 
 int skeleton_rules_new(struct skeleton_rules **ret_rules, struct error *err) {
-    int result = library_load("libnftables.so.1", nft_calls, ARRAY_LENGTH(nft_calls), &nft, err);
-    if (result == 0) result = skeleton_rules_netlink(err);
+    int result = skeleton_rules_netlink(err);
+    if (result == 0) result = library_load("libnftables.so.1", nft_calls, ARRAY_LENGTH(nft_calls), &nft, err);
     if (result < 0) return result;
     struct skeleton_rules *rules = NEW(struct skeleton_rules);
     if (rules) rules->nft = nft.nft_ctx_new(NFT_CTX_DEFAULT);

@@ -17,15 +17,21 @@
 
 static const struct {
     const char *name;
+    const char *secret;
     size_t count;
     struct policy_binding_target targets[POLICY_BINDING_TARGETS];
 } binding_kinds[] = {
     [POLICY_BINDING_GITHUB] = {"GitHubBinding",
+                               "env:GITHUB_TOKEN",
                                2,
-                               {{"github.com", "Authorization"}, {"api.github.com", "Authorization"}}},
-    [POLICY_BINDING_MISTRAL_API] = {"MistralApiBinding", 1, {{"api.mistral.ai", "Authorization"}}},
-    [POLICY_BINDING_WORKSPACE] = {"WorkspaceHeaderBindings", 0, {{NULL, NULL}}},
-    [POLICY_BINDING_HEADER] = {"HeaderBinding", 1, {{NULL, NULL}}},
+                               {{"github.com", "Authorization", "x-access-token:{secret}", true},
+                                {"api.github.com", "Authorization", "Bearer {secret}", false}}},
+    [POLICY_BINDING_MISTRAL_API] = {"MistralApiBinding",
+                                    "env:MISTRAL_API_KEY",
+                                    1,
+                                    {{"api.mistral.ai", "Authorization", "Bearer {secret}", false}}},
+    [POLICY_BINDING_WORKSPACE] = {"WorkspaceHeaderBindings", "", 0, {{NULL}}},
+    [POLICY_BINDING_HEADER] = {"HeaderBinding", "", 1, {{NULL}}},
 };
 static_assert(ARRAY_LENGTH(binding_kinds) == POLICY_BINDING_COUNT, "one row per kind of binding");
 
@@ -43,8 +49,13 @@ size_t policy_binding_targets(const struct policy_binding *binding,
                               struct policy_binding_target ret_targets[POLICY_BINDING_TARGETS]) {
     memcpy(ret_targets, binding_kinds[binding->kind].targets, sizeof(binding_kinds[binding->kind].targets));
     if (binding->kind == POLICY_BINDING_HEADER)
-        ret_targets[0] = (struct policy_binding_target){binding->host, binding->header};
+        ret_targets[0] = (struct policy_binding_target){binding->host, binding->header,
+                                                        binding->value ? binding->value : "{secret}", false};
     return binding_kinds[binding->kind].count;
+}
+
+const char *policy_binding_secret(const struct policy_binding *binding) {
+    return binding->secret ? binding->secret : binding_kinds[binding->kind].secret;
 }
 
 void policy_binding_done(struct policy_binding *binding) {

@@ -20,12 +20,5 @@ int policy_binding_add_repo(struct policy_binding *binding, const char *text, si
 // one for a host and header that another binding has.
 int policy_binding_append(struct policy_model *model, struct policy_binding *binding, struct error *err);
 
-// The hosts and headers that a binding sets; the count (0: workspace, whose rules the operator keeps).
-struct policy_binding_target {
-    const char *host, *header;
-};
-#define POLICY_BINDING_TARGETS 2
-size_t policy_binding_targets(const struct policy_binding *binding,
-                              struct policy_binding_target ret_targets[POLICY_BINDING_TARGETS]);
 // "GitHubBinding" and so on.
 const char *policy_binding_name(enum policy_binding_kind kind);

@@ -44,6 +44,14 @@ struct policy_entry {
     char *source; // "policy.yaml:4" or "--allow api.github.com"
 };
 
+// One header that a binding sets; strings live as long as the binding.
+struct policy_binding_target {
+    const char *host, *header;
+    const char *value; // template with {secret}
+    bool basic;        // the value is "Basic " and the base64 form of the filled template
+};
+#define POLICY_BINDING_TARGETS 2
+
 enum policy_network { POLICY_NETWORK_NONE, POLICY_NETWORK_ALL, POLICY_NETWORK_ALLOW, POLICY_NETWORK_NATIVE };
 
 // A credential binding; the values are never here, only the reference.
@@ -57,6 +65,13 @@ struct policy_binding {
     char *secret; // "env:NAME", "file:PATH", "cmd:...", "store:NAME"; NULL = the kind's default
     char *source;
 };
+
+// The headers of a binding, in the order in which they are numbered everywhere (first the model's first binding's, and so
+// on); the count (0: workspace, whose rules the operator keeps).
+size_t policy_binding_targets(const struct policy_binding *binding,
+                              struct policy_binding_target ret_targets[POLICY_BINDING_TARGETS]);
+// The reference that stands for its secret, the kind's default if it names none. "": its value needs none.
+const char *policy_binding_secret(const struct policy_binding *binding);
 
 struct policy_model {
     enum policy_dialect dialect;

@@ -47,6 +47,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/call_filter.h"
 #include "base/mem.h"
 
 // Newer than libseccomp and headers may be; these numbers are the same on every architecture that we build for.
@@ -95,22 +96,24 @@ static bool family_allowed(unsigned family) {
     return family == AF_UNIX || family == AF_INET || family == AF_INET6 || family == AF_NETLINK;
 }
 
+static int deny_if(struct call_filter *filter, int error, int call, struct scmp_arg_cmp condition) {
+    return call_filter_add(filter, SCMP_ACT_ERRNO((uint32_t)error), call, 1, &condition);
+}
+
 // "Not one of these" has no rule of its own in libseccomp: every number below 32 that is not allowed is named, and each
 // higher bit of the int denies by itself.
-static int deny_families(scmp_filter_ctx filter, int call) {
+static int deny_families(struct call_filter *filter, int call) {
     int r = 0;
     for (unsigned family = 0; r == 0 && family < FAMILIES; family++)
         if (!family_allowed(family))
-            r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EAFNOSUPPORT), call, 1,
-                                 SCMP_A0(SCMP_CMP_MASKED_EQ, LOW_32_BITS, family));
+            r = deny_if(filter, EAFNOSUPPORT, call, SCMP_A0(SCMP_CMP_MASKED_EQ, LOW_32_BITS, family));
     for (uint64_t bit = FAMILIES; r == 0 && bit <= LOW_32_BITS; bit <<= 1)
-        r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EAFNOSUPPORT), call, 1, SCMP_A0(SCMP_CMP_MASKED_EQ, bit, bit));
+        r = deny_if(filter, EAFNOSUPPORT, call, SCMP_A0(SCMP_CMP_MASKED_EQ, bit, bit));
     return r;
 }
 
-static int deny_ioctl(scmp_filter_ctx filter, uint64_t request) {
-    return seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(ioctl), 1,
-                            SCMP_A1(SCMP_CMP_MASKED_EQ, LOW_32_BITS, request));
+static int deny_ioctl(struct call_filter *filter, uint64_t request) {
+    return deny_if(filter, EPERM, SCMP_SYS(ioctl), SCMP_A1(SCMP_CMP_MASKED_EQ, LOW_32_BITS, request));
 }
 
 // Which argument is the mode, and which the flags that say whether there is one (NO_FLAGS: there always is).
@@ -126,12 +129,11 @@ static const struct {
 
 #define TMPFILE_FLAG (O_TMPFILE & ~O_DIRECTORY)
 
-static int deny_bits(scmp_filter_ctx filter, int call, unsigned argument, uint64_t bit) {
-    struct scmp_arg_cmp set = SCMP_CMP(argument, SCMP_CMP_MASKED_EQ, bit, bit);
-    return seccomp_rule_add_array(filter, SCMP_ACT_ERRNO(EPERM), call, 1, &set);
+static int deny_bits(struct call_filter *filter, int call, unsigned argument, uint64_t bit) {
+    return deny_if(filter, EPERM, call, SCMP_CMP(argument, SCMP_CMP_MASKED_EQ, bit, bit));
 }
 
-static int deny_mode(scmp_filter_ctx filter, size_t index, uint64_t bit) {
+static int deny_mode(struct call_filter *filter, size_t index, uint64_t bit) {
     static const uint64_t creating[] = {O_CREAT, TMPFILE_FLAG};
     if (modes[index].flags == NO_FLAGS) return deny_bits(filter, modes[index].call, modes[index].mode, bit);
     int r = 0;
@@ -140,12 +142,12 @@ static int deny_mode(scmp_filter_ctx filter, size_t index, uint64_t bit) {
             SCMP_CMP(modes[index].flags, SCMP_CMP_MASKED_EQ, creating[i], creating[i]),
             SCMP_CMP(modes[index].mode, SCMP_CMP_MASKED_EQ, bit, bit),
         };
-        r = seccomp_rule_add_array(filter, SCMP_ACT_ERRNO(EPERM), modes[index].call, ARRAY_LENGTH(set), set);
+        r = call_filter_add(filter, SCMP_ACT_ERRNO(EPERM), modes[index].call, ARRAY_LENGTH(set), set);
     }
     return r;
 }
 
-static int deny_privilege(scmp_filter_ctx filter) {
+static int deny_privilege(struct call_filter *filter) {
     int r = 0;
     for (size_t i = 0; r == 0 && i < ARRAY_LENGTH(modes); i++) {
         r = deny_mode(filter, i, S_ISUID);
@@ -156,34 +158,33 @@ static int deny_privilege(scmp_filter_ctx filter) {
 
 #define UNSHARE_EMPTY_MOUNTS UINT64_C(0x00100000) // UNSHARE_EMPTY_MNTNS of newer kernels, which implies CLONE_NEWNS
 
-static int deny_mount_namespaces(scmp_filter_ctx filter) {
+static int deny_mount_namespaces(struct call_filter *filter) {
     int r = deny_bits(filter, SCMP_SYS(unshare), 0, CLONE_NEWNS);
     if (r == 0) r = deny_bits(filter, SCMP_SYS(unshare), 0, UNSHARE_EMPTY_MOUNTS);
     if (r == 0) r = deny_bits(filter, SCMP_SYS(clone), 0, CLONE_NEWNS);
-    if (r == 0) r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
+    if (r == 0) r = call_filter_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0, NULL);
     return r;
 }
 
-static int filter_fill(scmp_filter_ctx filter, bool fixed_mounts) {
-    int r = seccomp_attr_set(filter, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
-    if (r == 0) r = deny_families(filter, SCMP_SYS(socket));
+static int filter_fill(struct call_filter *filter, bool fixed_mounts) {
+    int r = deny_families(filter, SCMP_SYS(socket));
     if (r == 0) r = deny_families(filter, SCMP_SYS(socketpair));
     if (r == 0) r = deny_ioctl(filter, TIOCSTI);
     if (r == 0) r = deny_ioctl(filter, TIOCLINUX);
     if (r == 0) r = deny_privilege(filter);
     if (r == 0 && fixed_mounts) r = deny_mount_namespaces(filter);
     for (size_t i = 0; r == 0 && i < ARRAY_LENGTH(denied); i++)
-        r = seccomp_rule_add(filter, SCMP_ACT_ERRNO((uint32_t)denied[i].error), denied[i].call, 0);
+        r = call_filter_add(filter, SCMP_ACT_ERRNO((uint32_t)denied[i].error), denied[i].call, 0, NULL);
     return r;
 }
 
 int seccomp_filter_open(bool fixed_mounts, struct error *err) {
     AUTO_CLOSE int fd = memfd_create("penstock-seccomp", MFD_CLOEXEC);
     if (fd < 0) return error_set(err, -errno, "no memory file for the system call filter: %s", strerror(errno));
-    scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
+    struct call_filter *filter = call_filter_new(SCMP_ACT_ALLOW);
     int r = filter ? filter_fill(filter, fixed_mounts) : -ENOMEM;
-    if (r == 0) r = seccomp_export_bpf(filter, fd);
-    if (filter) seccomp_release(filter);
+    if (r == 0) r = call_filter_write(filter, fd);
+    call_filter_free(filter);
     if (r == 0 && lseek(fd, 0, SEEK_SET) < 0) r = -errno;
     if (r < 0) return error_set(err, r, "the system call filter cannot be built: %s", strerror(-r));
     return TAKE_FD(fd);

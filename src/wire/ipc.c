@@ -137,6 +137,81 @@ static bool check_answer(const void *body, size_t len) {
     return answer.status == 0 || answer.length == 0;
 }
 
+// NUL-terminated, any bytes in it: paths and commands are the user's own.
+static bool is_string(const char *text, size_t size) { return strnlen(text, size) < size; }
+
+static bool check_vault_env(const void *body, size_t len) {
+    struct ipc_vault_env env;
+    memcpy(&env, body, sizeof(env));
+    (void)len;
+    return env.name[0] != '\0' && is_string(env.name, sizeof(env.name)) && env.length <= IPC_SECRET_MAX;
+}
+
+static bool check_vault_ready(const void *body, size_t len) {
+    struct ipc_vault_ready ready;
+    memcpy(&ready, body, sizeof(ready));
+    return ready.length > 0 && ready.length <= IPC_CERTIFICATE_MAX && ready.length == len - sizeof(ready);
+}
+
+static bool check_vault_rule(const void *body, size_t len) {
+    struct ipc_vault_rule rule;
+    memcpy(&rule, body, sizeof(rule));
+    (void)len;
+    return rule.basic <= 1 && rule.host[0] != '\0' && is_text(rule.host, sizeof(rule.host)) && rule.value[0] != '\0' &&
+           is_string(rule.value, sizeof(rule.value)) && is_string(rule.reference, sizeof(rule.reference));
+}
+
+static bool check_leaf_ask(const void *body, size_t len) {
+    struct ipc_leaf_ask ask;
+    memcpy(&ask, body, sizeof(ask));
+    (void)len;
+    return ask.rule < IPC_RULES_MAX;
+}
+
+static bool check_leaf(const void *body, size_t len) {
+    struct ipc_leaf leaf;
+    memcpy(&leaf, body, sizeof(leaf));
+    if (leaf.rule >= IPC_RULES_MAX || leaf.status > 0) return false;
+    if (leaf.leaf_length > IPC_CERTIFICATE_MAX || leaf.ca_length > IPC_CERTIFICATE_MAX) return false;
+    if ((leaf.status == 0) != (leaf.leaf_length > 0) || (leaf.status == 0) != (leaf.ca_length > 0)) return false;
+    return leaf.leaf_length + leaf.ca_length == len - sizeof(leaf);
+}
+
+static bool check_value_ask(const void *body, size_t len) {
+    struct ipc_value_ask ask;
+    memcpy(&ask, body, sizeof(ask));
+    (void)len;
+    return ask.rule < IPC_RULES_MAX;
+}
+
+static bool check_value(const void *body, size_t len) {
+    struct ipc_value value;
+    memcpy(&value, body, sizeof(value));
+    if (value.rule >= IPC_RULES_MAX || value.status > 0 || value.length > IPC_SECRET_MAX) return false;
+    return (value.status == 0) == (value.length > 0) && value.length == len - sizeof(value);
+}
+
+static bool check_value_changed(const void *body, size_t len) {
+    struct ipc_value_changed changed;
+    memcpy(&changed, body, sizeof(changed));
+    (void)len;
+    return changed.rule < IPC_RULES_MAX;
+}
+
+static bool check_source_ask(const void *body, size_t len) {
+    struct ipc_source_ask ask;
+    memcpy(&ask, body, sizeof(ask));
+    (void)len;
+    return ask.kind <= IPC_SOURCE_SHELL && ask.text[0] != '\0' && is_string(ask.text, sizeof(ask.text));
+}
+
+static bool check_source_opened(const void *body, size_t len) {
+    struct ipc_source_answer answer;
+    memcpy(&answer, body, sizeof(answer));
+    (void)len;
+    return answer.status == 0;
+}
+
 static const struct {
     size_t size;
     uint8_t fds;
@@ -166,10 +241,27 @@ static const struct {
     [IPC_ANSWER] = {sizeof(struct ipc_answer), 0, true, true, check_answer},
     [IPC_GATE_PLAIN] = {sizeof(struct ipc_plain), IPC_PLAIN_SOCKETS, true, false, check_plain},
     [IPC_GATE_LISTENERS] = {0, IPC_FDS_MAX, true, false, NULL, .fds_least = 1},
+    [IPC_VAULT_START] = {sizeof(struct ipc_vault_start), 0, true, false, NULL},
+    [IPC_VAULT_ENV] = {sizeof(struct ipc_vault_env), 1, true, false, check_vault_env},
+    [IPC_VAULT_READY] = {sizeof(struct ipc_vault_ready), 0, true, true, check_vault_ready},
+    [IPC_VAULT_RULE] = {sizeof(struct ipc_vault_rule), 0, true, false, check_vault_rule},
+    [IPC_VAULT_GATE] = {0, 1, true, false, NULL},
+    [IPC_VAULT_NOTICE] = {sizeof(struct ipc_error), 0, true, false, check_error},
+    [IPC_LEAF_ASK] = {sizeof(struct ipc_leaf_ask), 0, true, false, check_leaf_ask},
+    [IPC_LEAF] = {sizeof(struct ipc_leaf), 0, true, true, check_leaf},
+    [IPC_VALUE_ASK] = {sizeof(struct ipc_value_ask), 0, true, false, check_value_ask},
+    [IPC_VALUE] = {sizeof(struct ipc_value), 0, true, true, check_value},
+    [IPC_VALUE_CHANGED] = {sizeof(struct ipc_value_changed), 0, true, false, check_value_changed},
+    [IPC_SOURCE_ASK] = {sizeof(struct ipc_source_ask), 0, true, false, check_source_ask},
+    [IPC_SOURCE_FILE] = {sizeof(struct ipc_source_answer), 1, true, false, check_source_opened},
+    [IPC_SOURCE_STORED] = {sizeof(struct ipc_source_answer), 2, true, false, check_source_opened},
+    [IPC_SOURCE_OUTPUT] = {sizeof(struct ipc_source_answer), 1, true, false, check_source_opened},
+    [IPC_SOURCE_END] = {sizeof(struct ipc_source_answer), 0, true, false, NULL},
 };
 _Static_assert(IPC_SOCKET_COUNT <= IPC_FDS_MAX, "every message's descriptors fit");
 _Static_assert(IPC_SOCKET_RAW6 - IPC_SOCKET_UDP4 + 1 == IPC_PLAIN_SOCKETS, "these are next to each other");
 _Static_assert(sizeof(struct ipc_answer) + DNS_ANSWER_MAX <= IPC_BODY_MAX, "the longest message fits");
+_Static_assert(sizeof(struct ipc_value) + IPC_SECRET_MAX < DNS_ANSWER_MAX, "it is an answer");
 
 int ipc_check(uint32_t type, const void *body, size_t body_len, size_t fd_count) {
     if (type >= IPC_TYPE_COUNT || !messages[type].known) return -EBADMSG;

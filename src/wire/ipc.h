@@ -9,6 +9,7 @@
 
 #include "base/addr.h"
 #include "base/name.h"
+#include "wire/ipc_vault.h"
 #include "wire/wire.h"
 
 enum ipc_type {
@@ -38,6 +39,24 @@ enum ipc_type {
     // a gate's sockets where no connection waits for it (IPC_SKELETON_ROUTES)
     IPC_GATE_PLAIN,       // keeper -> gate: struct ipc_plain; descriptors: IPC_SOCKET_UDP4 to IPC_SOCKET_RAW6
     IPC_GATE_LISTENERS,   // keeper -> gate: no body; descriptors: 1 to IPC_FDS_MAX TCP listeners; until all were sent
+    // vault
+    IPC_VAULT_START,      // main -> vault: struct ipc_vault_start
+    IPC_VAULT_ENV,        // main -> vault: struct ipc_vault_env; descriptor: memfd with the value, not a byte more
+    IPC_VAULT_READY,      // vault -> main: struct ipc_vault_ready, then the CA's certificate (DER)
+    IPC_VAULT_RULE,       // main -> vault: struct ipc_vault_rule: the next rule of the gate that is to come
+    IPC_VAULT_GATE,       // main -> vault: no body; descriptor: the vault's end of a channel to a gate that has these rules
+    IPC_VAULT_NOTICE,     // vault -> main: struct ipc_error: what its operator should know; nothing ends
+    IPC_LEAF_ASK,         // gate -> vault: struct ipc_leaf_ask
+    IPC_LEAF,             // vault -> gate: struct ipc_leaf, then the leaf's certificate, then the CA's (both DER)
+    IPC_VALUE_ASK,        // gate -> vault: struct ipc_value_ask
+    IPC_VALUE,            // vault -> gate: struct ipc_value, then the header's value
+    IPC_VALUE_CHANGED,    // vault -> gate: struct ipc_value_changed
+    // source, the vault's helper that opens files and runs commands
+    IPC_SOURCE_ASK,       // vault -> source: struct ipc_source_ask
+    IPC_SOURCE_FILE,      // source -> vault: struct ipc_source_answer; descriptor: the file
+    IPC_SOURCE_STORED,    // source -> vault: struct ipc_source_answer; descriptors: the store's key, the stored secret
+    IPC_SOURCE_OUTPUT,    // source -> vault: struct ipc_source_answer; descriptor: pipe from the command's standard output
+    IPC_SOURCE_END,       // source -> vault: struct ipc_source_answer: not to be had, or how the command ended
     IPC_TYPE_COUNT,
 };
 

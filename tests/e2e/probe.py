@@ -303,6 +303,15 @@ def dns_rcode(name, kind=1, questions=1, server="192.0.2.1"):
         return sock.recv(2000)[3] & 15
 
 
+def dns_tcp(name, kind=1, server="192.0.2.1"):
+    """The RCODE of a query over TCP, "closed" if there is no answer."""
+    with socket.create_connection((server, 53), TIMEOUT) as sock:
+        message = dns_message(name, kind)
+        sock.sendall(struct.pack(">H", len(message)) + message)
+        answer = sock.recv(2000)
+        return answer[5] & 15 if len(answer) > 5 else "closed"
+
+
 def dns_many(pattern, count):
     """How often each RCODE came for that many names."""
     tally = {}

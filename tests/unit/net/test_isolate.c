@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an isolated process can still do, and what ends it. By root and by an ordinary user.
 #include <event2/event.h>
+#include <sys/epoll.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 
@@ -105,7 +106,29 @@ static int resolver_work(int fd) {
     return 0;
 }
 
+// The vault reads what its helper opened, and talks to nobody: no network at all.
+static int vault_work(int fd) {
+    (void)fd;
+    struct epoll_event event;
+    int epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (epoll < 0 || epoll_wait(epoll, &event, 1, 1) != 0) return 1;
+    char *large = malloc(8 << 20);
+    if (!large) return 2;
+    memset(large, 1, 8 << 20);
+    free(large);
+    return 0;
+}
+
 // ---- fatal ----
+
+static int fatal_network(int fd) {
+    (void)fd;
+    return socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0) < 0;
+}
+static int fatal_connect(int fd) {
+    struct sockaddr_in name = {.sin_family = AF_INET, .sin_port = 1};
+    return connect(fd, (struct sockaddr *)&name, sizeof(name)) < 0;
+}
 
 static int fatal_fork(int fd) {
     (void)fd;
@@ -141,13 +164,14 @@ static void test_allowed(void **state) {
     assert_int_equal(isolated(ISOLATE_KEEPER, files_are_gone), 0);
     assert_int_equal(isolated(ISOLATE_GATE, files_are_gone), 0);
     assert_int_equal(isolated(ISOLATE_RESOLVER, files_are_gone), 0);
+    assert_int_equal(isolated(ISOLATE_VAULT, files_are_gone), 0);
     assert_int_equal(isolated(ISOLATE_GATE, gate_work), 0);
     assert_int_equal(isolated(ISOLATE_RESOLVER, resolver_work), 0);
 }
 
 static void test_fatal(void **state) {
     static work *const works[] = {fatal_fork, fatal_exec, fatal_raw_socket, fatal_ptrace, fatal_executable_memory, fatal_setns, fatal_io_uring, fatal_seal};
-    static const enum isolate_role roles[] = {ISOLATE_KEEPER, ISOLATE_GATE, ISOLATE_RESOLVER};
+    static const enum isolate_role roles[] = {ISOLATE_KEEPER, ISOLATE_GATE, ISOLATE_RESOLVER, ISOLATE_VAULT};
     (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(works); i++)
         for (size_t k = 0; k < ARRAY_LENGTH(roles); k++) {
@@ -158,6 +182,17 @@ static void test_fatal(void **state) {
                 fail_msg("work %zu role %d: %d", i, (int)roles[k], status);
             }
         }
+}
+
+static void test_vault_has_no_network(void **state) {
+    static work *const works[] = {fatal_network, fatal_connect};
+    (void)state;
+    assert_int_equal(isolated(ISOLATE_VAULT, vault_work), 0);
+    for (size_t i = 0; i < ARRAY_LENGTH(works); i++) {
+        int status = isolated(ISOLATE_VAULT, works[i]);
+        if (ISOLATE_SANITIZED) assert_int_not_equal(status, 0);
+        else assert_int_equal(status, 128 + SIGSYS);
+    }
 }
 
 // Read from outside, while it waits.
@@ -198,6 +233,7 @@ int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_allowed),
         cmocka_unit_test(test_fatal),
+        cmocka_unit_test(test_vault_has_no_network),
         cmocka_unit_test(test_status),
     };
     int failed = 0;

@@ -47,6 +47,16 @@ static void test_sizes(void **state) {
         {IPC_RESOLVER_GATE, 0, 1},
         {IPC_QUERY, sizeof(struct ipc_query), 0},
         {IPC_ANSWER, 12, 0},
+        {IPC_VAULT_START, 8, 0},
+        {IPC_VAULT_GATE, 0, 1},
+        {IPC_VAULT_NOTICE, 1024, 0},
+        {IPC_LEAF_ASK, 4, 0},
+        {IPC_VALUE_ASK, 8, 0},
+        {IPC_VALUE_CHANGED, 8, 0},
+        {IPC_SOURCE_FILE, 8, 1},
+        {IPC_SOURCE_STORED, 8, 2},
+        {IPC_SOURCE_OUTPUT, 8, 1},
+        {IPC_SOURCE_END, 8, 0},
     };
     static const uint8_t zeros[2048];
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -216,11 +226,110 @@ static void test_policy(void **state) {
     assert_int_equal(check_at(IPC_GATE_POLICY, &policy, sizeof(policy), 1), -EBADMSG);
 }
 
+static void test_vault(void **state) {
+    (void)state;
+    struct ipc_vault_env env = {.name = "A", .length = IPC_SECRET_MAX};
+    assert_int_equal(check_at(IPC_VAULT_ENV, &env, sizeof(env), 1), 0);
+    assert_int_equal(check_at(IPC_VAULT_ENV, &env, sizeof(env), 0), -EBADMSG);
+    env.length++;
+    assert_int_equal(check_at(IPC_VAULT_ENV, &env, sizeof(env), 1), -EBADMSG);
+    env = (struct ipc_vault_env){.length = 1};
+    assert_int_equal(check_at(IPC_VAULT_ENV, &env, sizeof(env), 1), -EBADMSG);
+    memset(env.name, 'x', sizeof(env.name));
+    assert_int_equal(check_at(IPC_VAULT_ENV, &env, sizeof(env), 1), -EBADMSG);
+    const struct ipc_vault_rule good = {.basic = 1, .host = "a.example", .value = "{secret}"};
+    struct ipc_vault_rule rule = good;
+    GOOD(IPC_VAULT_RULE, rule);
+    rule.basic = 2;
+    BAD(IPC_VAULT_RULE, rule);
+    rule = good;
+    rule.host[0] = '\0';
+    BAD(IPC_VAULT_RULE, rule);
+    rule = good;
+    rule.host[1] = '\n';
+    BAD(IPC_VAULT_RULE, rule);
+    rule = good;
+    rule.value[0] = '\0';
+    BAD(IPC_VAULT_RULE, rule);
+    rule = good;
+    memset(rule.value, 'x', sizeof(rule.value));
+    BAD(IPC_VAULT_RULE, rule);
+    rule = good;
+    memset(rule.reference, 'x', sizeof(rule.reference));
+    BAD(IPC_VAULT_RULE, rule);
+    const struct ipc_source_ask asked = {.kind = IPC_SOURCE_SHELL, .text = "x\ny"};
+    struct ipc_source_ask ask = asked;
+    GOOD(IPC_SOURCE_ASK, ask);
+    ask.kind++;
+    BAD(IPC_SOURCE_ASK, ask);
+    ask = asked;
+    ask.text[0] = '\0';
+    BAD(IPC_SOURCE_ASK, ask);
+    memset(ask.text, 'x', sizeof(ask.text));
+    BAD(IPC_SOURCE_ASK, ask);
+    struct ipc_source_answer answer = {.status = -1};
+    GOOD(IPC_SOURCE_END, answer);
+    assert_int_equal(check_at(IPC_SOURCE_FILE, &answer, sizeof(answer), 1), -EBADMSG);
+    const uint32_t rules[] = {IPC_RULES_MAX, UINT32_MAX};
+    for (size_t i = 0; i < 2; i++) {
+        struct ipc_leaf_ask leaf = {.rule = rules[i]};
+        struct ipc_value_ask value = {.rule = rules[i]};
+        struct ipc_value_changed changed = {.rule = rules[i]};
+        BAD(IPC_LEAF_ASK, leaf);
+        BAD(IPC_VALUE_ASK, value);
+        BAD(IPC_VALUE_CHANGED, changed);
+    }
+}
+
+static void test_vault_tails(void **state) {
+    (void)state;
+    static struct {
+        struct ipc_value value;
+        uint8_t tail[IPC_SECRET_MAX + 1];
+    } value = {.value = {.length = 5}};
+    const size_t value_size = sizeof(struct ipc_value);
+    assert_int_equal(check_at(IPC_VALUE, &value, value_size + 5, 0), 0);
+    assert_int_equal(check_at(IPC_VALUE, &value, value_size + 4, 0), -EBADMSG);
+    value.value.status = -EIO;
+    assert_int_equal(check_at(IPC_VALUE, &value, value_size + 5, 0), -EBADMSG);
+    value.value.length = 0;
+    assert_int_equal(check_at(IPC_VALUE, &value, value_size, 0), 0);
+    value.value.status = 0; // an empty value is none
+    assert_int_equal(check_at(IPC_VALUE, &value, value_size, 0), -EBADMSG);
+    value.value.length = IPC_SECRET_MAX;
+    assert_int_equal(check_at(IPC_VALUE, &value, value_size + IPC_SECRET_MAX, 0), 0);
+    value.value.length++;
+    assert_int_equal(check_at(IPC_VALUE, &value, value_size + IPC_SECRET_MAX + 1, 0), -EBADMSG);
+    static struct {
+        struct ipc_leaf leaf;
+        uint8_t tail[2 * IPC_CERTIFICATE_MAX + 1];
+    } leaf = {.leaf = {.leaf_length = 10, .ca_length = 20}};
+    const size_t leaf_size = sizeof(struct ipc_leaf);
+    assert_int_equal(check_at(IPC_LEAF, &leaf, leaf_size + 30, 0), 0);
+    assert_int_equal(check_at(IPC_LEAF, &leaf, leaf_size + 31, 0), -EBADMSG);
+    leaf.leaf.ca_length = 0;
+    assert_int_equal(check_at(IPC_LEAF, &leaf, leaf_size + 10, 0), -EBADMSG);
+    leaf.leaf = (struct ipc_leaf){.status = -EIO};
+    assert_int_equal(check_at(IPC_LEAF, &leaf, leaf_size, 0), 0);
+    leaf.leaf = (struct ipc_leaf){.leaf_length = IPC_CERTIFICATE_MAX + 1, .ca_length = 1};
+    assert_int_equal(check_at(IPC_LEAF, &leaf, leaf_size + IPC_CERTIFICATE_MAX + 2, 0), -EBADMSG);
+    leaf.leaf = (struct ipc_leaf){.leaf_length = UINT32_MAX, .ca_length = 11};
+    assert_int_equal(check_at(IPC_LEAF, &leaf, leaf_size + 10, 0), -EBADMSG);
+    struct {
+        struct ipc_vault_ready ready;
+        uint8_t tail[8];
+    } ready = {.ready = {.length = 8}};
+    assert_int_equal(check_at(IPC_VAULT_READY, &ready, sizeof(ready), 0), 0);
+    assert_int_equal(check_at(IPC_VAULT_READY, &ready, sizeof(ready) - 1, 0), -EBADMSG);
+    ready.ready.length = 0;
+    assert_int_equal(check_at(IPC_VAULT_READY, &ready, sizeof(ready.ready), 0), -EBADMSG);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes),    cmocka_unit_test(test_texts), cmocka_unit_test(test_counts), cmocka_unit_test(test_plain),
         cmocka_unit_test(test_decision), cmocka_unit_test(test_query), cmocka_unit_test(test_answer),
-        cmocka_unit_test(test_policy),
+        cmocka_unit_test(test_policy),   cmocka_unit_test(test_vault), cmocka_unit_test(test_vault_tails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/credential.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+
+#include "base/mem.h"
+#include "vault/vault.h"
+
+#define SEND_TRIES 10
+#define SEND_WAIT_MS 500
+
+struct credential_value {
+    struct ipc_vault_env head;
+    int fd;
+};
+
+struct credentials {
+    struct ipc_vault_rule *rules;
+    size_t rule_count;
+    struct credential_value *values;
+    size_t value_count;
+    uint8_t certificate[IPC_CERTIFICATE_MAX];
+    size_t certificate_len;
+};
+
+void credentials_free(struct credentials *credentials) {
+    if (!credentials) return;
+    for (size_t i = 0; i < credentials->value_count; i++) close(credentials->values[i].fd);
+    free(credentials->values);
+    free(credentials->rules);
+    free(credentials);
+}
+
+// ---- rules ----
+
+static bool credential_copy(char *target, size_t size, const char *text) {
+    return snprintf(target, size, "%s", text) < (int)size;
+}
+
+static int credential_rule(struct credentials *credentials, const struct policy_binding *binding,
+                           const struct policy_binding_target *target, struct error *err) {
+    struct ipc_vault_rule *rule = &credentials->rules[credentials->rule_count];
+    const char *reference = strstr(target->value, "{secret}") ? policy_binding_secret(binding) : "";
+    if (credentials->rule_count >= IPC_RULES_MAX)
+        return error_set(err, -E2BIG, "more than %d headers are bound; remove some", IPC_RULES_MAX);
+    rule->basic = target->basic;
+    if (!credential_copy(rule->host, sizeof(rule->host), target->host) ||
+        !credential_copy(rule->value, sizeof(rule->value), target->value))
+        return error_set(err, -E2BIG, "%s: the value for %s is longer than %zu bytes; move what is in it to the secret",
+                         binding->source ? binding->source : "binding", target->host, sizeof(rule->value) - 1);
+    if (!credential_copy(rule->reference, sizeof(rule->reference), reference))
+        return error_set(err, -E2BIG, "%s: the secret's reference for %s is longer than %zu bytes; put it in a script",
+                         binding->source ? binding->source : "binding", target->host, sizeof(rule->reference) - 1);
+    credentials->rule_count++;
+    return 0;
+}
+
+static int credential_rules(struct credentials *credentials, const struct policy_model *model, struct error *err) {
+    for (size_t i = 0; i < model->binding_count; i++) {
+        struct policy_binding_target targets[POLICY_BINDING_TARGETS];
+        size_t count = policy_binding_targets(&model->bindings[i], targets);
+        for (size_t k = 0; k < count; k++) {
+            int r = credential_rule(credentials, &model->bindings[i], &targets[k], err);
+            if (r < 0) return r;
+        }
+    }
+    return 0;
+}
+
+// ---- values of the environment ----
+
+static int value_memfd(const char *value, size_t len, int *ret_fd) {
+    AUTO_CLOSE int fd = memfd_create("penstock-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) return -errno;
+    for (size_t done = 0; done < len;) {
+        ssize_t written = write(fd, value + done, len - done);
+        if (written < 0) return -errno;
+        done += (size_t)written;
+    }
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) < 0) return -errno;
+    *ret_fd = TAKE_FD(fd);
+    return 0;
+}
+
+static int credential_value(struct credentials *credentials, const char *name, struct error *err) {
+    struct credential_value *value = &credentials->values[credentials->value_count];
+    for (size_t i = 0; i < credentials->value_count; i++)
+        if (strcmp(credentials->values[i].head.name, name) == 0) return 0;
+    char *text = getenv(name);
+    if (!text)
+        return error_set(err, -ENOENT, "secret env:%s: the variable is not set; export it, or name another secret",
+                         name);
+    if (!credential_copy(value->head.name, sizeof(value->head.name), name))
+        return error_set(err, -E2BIG, "secret env:%.40s...: the name is too long", name);
+    size_t len = strlen(text);
+    int r = vault_secret_check(text, len, err);
+    if (r < 0) return error_context(err, r, "secret env:%s", name);
+    value->head.length = (uint32_t)len;
+    r = value_memfd(text, len, &value->fd);
+    if (r < 0) return error_set(err, r, "secret env:%s: %s", name, strerror(-r));
+    credentials->value_count++;
+    return 0;
+}
+
+// The strings of the environment are the ones that /proc shows.
+static void credential_wipe(const struct credentials *credentials) {
+    for (size_t i = 0; i < credentials->value_count; i++) {
+        const char *name = credentials->values[i].head.name;
+        for (char *text; (text = getenv(name)) != NULL;) {
+            explicit_bzero(text, strlen(text));
+            unsetenv(name);
+        }
+    }
+}
+
+static int credential_values(struct credentials *credentials, struct error *err) {
+    for (size_t i = 0; i < credentials->rule_count; i++) {
+        const char *reference = credentials->rules[i].reference;
+        int r = strncmp(reference, "env:", 4) == 0 ? credential_value(credentials, reference + 4, err) : 0;
+        if (r < 0) return r;
+    }
+    credential_wipe(credentials);
+    return 0;
+}
+
+int credentials_new(const struct policy_model *model, struct credentials **ret_credentials, struct error *err) {
+    struct credentials *credentials = NEW(struct credentials);
+    if (credentials) {
+        size_t most = model->binding_count * POLICY_BINDING_TARGETS + 1;
+        credentials->rules = NEW_ARRAY(struct ipc_vault_rule, most);
+        credentials->values = NEW_ARRAY(struct credential_value, most);
+    }
+    int r = credentials && credentials->rules && credentials->values ? 0 : error_set(err, -ENOMEM, "out of memory");
+    if (r == 0) r = credential_rules(credentials, model, err);
+    if (r == 0) r = credential_values(credentials, err);
+    if (r < 0 || credentials->rule_count == 0) {
+        credentials_free(credentials);
+        credentials = NULL;
+    }
+    if (r == 0) *ret_credentials = credentials;
+    return r;
+}
+
+// ---- the vault ----
+
+// Many rules are more than a channel holds at once.
+static int credential_send(struct role *vault, enum ipc_type type, const void *body, size_t len, const int *fd,
+                           struct error *err) {
+    for (int i = 0; i < SEND_TRIES; i++) {
+        int r = channel_send(vault->channel, type, body, len, fd, fd ? 1 : 0);
+        if (r == 0) return 0;
+        struct pollfd item = {.fd = vault->channel, .events = POLLOUT};
+        if (r != -EAGAIN) return error_set(err, r, "vault process: message not taken: %s", strerror(-r));
+        poll(&item, 1, SEND_WAIT_MS);
+    }
+    return error_set(err, -ETIMEDOUT, "vault process: it takes no messages; run it again, and report it if it lasts");
+}
+
+int credentials_start(struct credentials *credentials, struct role *vault, uid_t uid, gid_t gid, struct error *err) {
+    struct ipc_vault_start start = {.uid = uid, .gid = gid};
+    struct channel_message message;
+    int r = role_start(vault, ROLE_VAULT, 0, 0, err);
+    if (r == 0) r = role_send(vault, IPC_VAULT_START, &start, sizeof(start), NULL, 0, err);
+    if (r == 0) r = role_expect(vault, IPC_VAULT_READY, &message, err);
+    if (r < 0) return r;
+    struct ipc_vault_ready ready;
+    memcpy(&ready, message.body, sizeof(ready));
+    credentials->certificate_len = ready.length;
+    memcpy(credentials->certificate, (const uint8_t *)message.body + sizeof(ready), ready.length);
+    for (size_t i = 0; i < credentials->value_count && r == 0; i++) {
+        const struct credential_value *value = &credentials->values[i];
+        r = credential_send(vault, IPC_VAULT_ENV, &value->head, sizeof(value->head), &value->fd, err);
+    }
+    return r;
+}
+
+const void *credentials_certificate(const struct credentials *credentials, size_t *ret_len) {
+    *ret_len = credentials->certificate_len;
+    return credentials->certificate;
+}
+
+int credentials_join(const struct credentials *credentials, struct role *vault, int *ret_fd, struct error *err) {
+    int pair[2];
+    int r = channel_pair(pair);
+    if (r < 0) return error_set(err, r, "channel between gate and vault: %s", strerror(-r));
+    AUTO_CLOSE int gate = pair[0];
+    AUTO_CLOSE int other = pair[1];
+    for (size_t i = 0; i < credentials->rule_count && r == 0; i++)
+        r = credential_send(vault, IPC_VAULT_RULE, &credentials->rules[i], sizeof(credentials->rules[i]), NULL, err);
+    if (r == 0) r = credential_send(vault, IPC_VAULT_GATE, NULL, 0, &other, err);
+    if (r == 0) *ret_fd = TAKE_FD(gate);
+    return r;
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// What main does for credential bindings: it numbers their rules, takes values out of its own environment, starts the
+// vault, and joins gates to it. In main there is no secret after credentials_new.
+#pragma once
+
+#include <stddef.h>
+
+#include "daemon/role.h"
+#include "policy/model.h"
+
+struct credentials;
+
+// Numbers the rules of a model that has been checked (policy_check_type), in the order of policy_binding_targets. Each
+// value that an env: reference names moves from this process's environment, where it is wiped, to a memory file. So
+// this comes before anything that is given the environment. NULL if there are no rules. 0; -EINVAL, -ENOENT (a variable
+// that is not set), -ENOMEM with a message.
+int credentials_new(const struct policy_model *model, struct credentials **ret_credentials, struct error *err);
+void credentials_free(struct credentials *credentials); // NULL is fine
+
+// Starts the role and hands the values over; it becomes that user (uid 0: stays). Also in place of one that died.
+int credentials_start(struct credentials *credentials, struct role *vault, uid_t uid, gid_t gid, struct error *err);
+// The CA's certificate (DER), once the vault has been started.
+const void *credentials_certificate(const struct credentials *credentials, size_t *ret_len);
+// The gate's end of a new channel to the vault, on which it has these rules.
+int credentials_join(const struct credentials *credentials, struct role *vault, int *ret_fd, struct error *err);

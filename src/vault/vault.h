@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The front door of the vault room: the CA, leaf certificates, and secrets. The vault process holds the CA's key and
+// the values of secrets; it parses nothing that a sandbox sends, only fixed-size messages of gates (wire/ipc.h).
+//
+// What a gate does with it, over the channel that main gave it (rules are numbered as main sent them, from 0):
+// - IPC_LEAF_ASK gives what a server needs to be the host of a rule: certificate, CA, key (vault_key). Kept by the gate
+//   until renew_at, then asked for again.
+// - IPC_VALUE_ASK gives the value of a rule's header for one request; it is used once and wiped. Any status but 0: the
+//   request fails with binding_failed, and main has been told why.
+// - IPC_VALUE_CHANGED: connections whose requests carried a value of that rule of an earlier epoch end.
+// A gate may have VAULT_GATE_ASKS_MAX questions open; further ones are read once one of these is answered. Answers come
+// in any order; one can take as long as a command may run: the gate has a deadline of its own. A channel that closes
+// means no credentials until main gives another.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+#define VAULT_GATE_ASKS_MAX 256
+
+struct evp_pkey_st;
+struct x509_st;
+
+// Role main: opens the CA, starts its helper, isolates itself, serves gates. Ends when main's channel closes, or if its
+// helper dies. Returns an exit status.
+int vault_main(int channel);
+
+// For a gate: the private key of a leaf, from struct ipc_leaf. 0, or -EINVAL if it is not the certificate's.
+int vault_key(const struct x509_st *leaf, const uint8_t key[32], struct evp_pkey_st **ret_key);
+
+// The CA's certificate, which is made if there is none yet, as PEM text (to free). 0, or a negative errno with a
+// message.
+int vault_ca_certificate(char **ret_pem, struct error *err);
+
+// ---- secrets at rest ----
+
+// Whether a value can be (part of) a header: not empty, not too long, no CR, LF, NUL. 0, or negative with a message,
+// which never holds the value.
+int vault_secret_check(const void *value, size_t len, struct error *err);
+// Stores a value under a name, in place of the one before. 0, or a negative errno with a message.
+int vault_secret_set(const char *name, const void *value, size_t len, struct error *err);
+// -ENOENT with a message if there is none.
+int vault_secret_remove(const char *name, struct error *err);
+// All names, sorted.
+int vault_secret_list(char ***ret_names, size_t *ret_count, struct error *err);
+void vault_secret_list_free(char **names, size_t count);

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// Questions of a gate wait in order until what they need is there; a value is put together when it is sent, so none
+// waits anywhere. A gate with too many open questions, or one that does not take its answers, is not read from. A gate
+// that names a rule it does not have, or sends what no gate sends, loses its channel, and so every credential.
+#include "vault/vault_gate.h"
+
+#include <errno.h>
+#include <event2/event.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "vault/secure.h"
+#include "vault/template.h"
+#include "vault/vault.h"
+
+#define GATE_BATCH 32 // questions read in one turn of the loop
+
+struct vault_gate {
+    struct list link;
+    struct leaf_cache *leaves;
+    struct vault_rules *rules;
+    int channel;
+    struct event *readable, *writable;
+    struct list asks;
+    size_t ask_count;
+    bool closing; // freed by its own event
+    uint8_t buffer[sizeof(struct ipc_header) + sizeof(struct ipc_value_ask) + 1];
+};
+
+struct gate_ask {
+    struct list link;
+    struct vault_gate *gate;
+    struct secret_waiter waiter;
+    uint32_t type, id, rule;
+    bool ready;
+    int status;
+};
+
+// ---- rules ----
+
+int vault_rules_add(struct vault_rules *rules, struct secret_pool *pool, const struct ipc_vault_rule *rule) {
+    if (rules->count >= IPC_RULES_MAX) return -E2BIG;
+    struct vault_rule *added = &rules->rules[rules->count];
+    *added = (struct vault_rule){.basic = rule->basic == 1, .value = strdup(rule->value)};
+    memcpy(added->host, rule->host, sizeof(added->host));
+    int r = added->value ? 0 : -ENOMEM;
+    if (r == 0 && rule->reference[0]) r = secret_ref(pool, rule->reference, &added->secret);
+    if (r == 0 && !added->secret && strstr(rule->value, "{secret}")) r = -EINVAL;
+    if (r < 0) {
+        free(added->value);
+        return r;
+    }
+    rules->count++;
+    return 0;
+}
+
+void vault_rules_free(struct vault_rules *rules) {
+    if (!rules) return;
+    for (size_t i = 0; i < rules->count; i++) {
+        free(rules->rules[i].value);
+        secret_unref(rules->rules[i].secret);
+    }
+    free(rules);
+}
+
+// ---- answers ----
+
+static int send_leaf(struct vault_gate *gate, uint32_t rule) {
+    struct error err = {0};
+    const struct leaf *leaf = NULL;
+    struct ipc_leaf answer = {.rule = rule};
+    const struct authority *authority = gate->leaves->authority;
+    uint8_t tail[2 * IPC_CERTIFICATE_MAX];
+    answer.status = leaf_get(gate->leaves, gate->rules->rules[rule].host, time(NULL), &leaf, &err);
+    if (answer.status == 0) {
+        answer.renew_at = leaf->renew_at;
+        answer.leaf_length = leaf->der_len;
+        answer.ca_length = (uint32_t)authority->der_len;
+        memcpy(answer.key, leaf->key, sizeof(answer.key));
+        memcpy(tail, leaf->der, leaf->der_len);
+        memcpy(tail + leaf->der_len, authority->der, authority->der_len);
+    }
+    int r = channel_send_tail(gate->channel, IPC_LEAF, &answer, sizeof(answer), tail,
+                              answer.leaf_length + answer.ca_length);
+    explicit_bzero(&answer, sizeof(answer));
+    return r;
+}
+
+static int send_value(struct vault_gate *gate, const struct gate_ask *ask) {
+    struct vault_rule *rule = &gate->rules->rules[ask->rule];
+    const struct secret *secret = rule->secret;
+    struct ipc_value answer = {.id = ask->id, .rule = ask->rule, .epoch = secret ? secret->epoch : 1};
+    const uint8_t *plain = secret && secret->value ? secret->value : (const uint8_t *)"";
+    size_t len = secret && secret->value ? secret->len : 0, size = template_size(rule->value, len);
+    uint8_t *value = secure_new(size);
+    int r = ask->status;
+    if (r == 0 && !value) r = -ENOMEM;
+    // The value of this moment: since the question was ready it may have become another one, or none.
+    if (r == 0 && secret && !secret->value) r = secret->status < 0 ? secret->status : -EIO;
+    if (r == 0) r = template_fill(rule->value, rule->basic, plain, len, value, size);
+    answer.status = r < 0 ? r : 0;
+    answer.length = r < 0 ? 0 : (uint32_t)r;
+    r = channel_send_tail(gate->channel, IPC_VALUE, &answer, sizeof(answer), value, answer.length);
+    if (r == 0 && answer.status == 0) rule->given = true;
+    secure_free(value);
+    return r;
+}
+
+static int send_changes(struct vault_gate *gate) {
+    for (uint32_t i = 0; i < gate->rules->count; i++) {
+        struct vault_rule *rule = &gate->rules->rules[i];
+        if (!rule->changed) continue;
+        struct ipc_value_changed changed = {.rule = i, .epoch = rule->secret->epoch};
+        int r = channel_send(gate->channel, IPC_VALUE_CHANGED, &changed, sizeof(changed), NULL, 0);
+        if (r < 0) return r;
+        rule->changed = false;
+    }
+    return 0;
+}
+
+static void ask_free(struct gate_ask *ask) {
+    list_remove(&ask->link);
+    list_remove(&ask->waiter.link);
+    ask->gate->ask_count--;
+    free(ask);
+}
+
+// Sends what is ready. The gate stays; its own event frees it if it is gone.
+static void gate_flush(struct vault_gate *gate) {
+    int r = send_changes(gate);
+    LIST_FOREACH (&gate->asks, node) {
+        struct gate_ask *ask = LIST_ENTRY(node, struct gate_ask, link);
+        if (r < 0) break;
+        if (!ask->ready) continue;
+        r = ask->type == IPC_LEAF_ASK ? send_leaf(gate, ask->rule) : send_value(gate, ask);
+        if (r == 0) ask_free(ask);
+    }
+    if (r == -EAGAIN) {
+        event_add(gate->writable, NULL);
+    } else if (r < 0) {
+        gate->closing = true;
+        event_active(gate->readable, EV_READ, 0);
+    } else if (gate->ask_count < VAULT_GATE_ASKS_MAX) {
+        event_add(gate->readable, NULL);
+    }
+}
+
+// ---- questions ----
+
+static void value_fresh(struct secret_waiter *waiter, int status) {
+    struct gate_ask *ask = LIST_ENTRY(waiter, struct gate_ask, waiter);
+    ask->ready = true;
+    ask->status = status;
+    gate_flush(ask->gate);
+}
+
+static int gate_ask(struct vault_gate *gate, uint32_t type, uint32_t id, uint32_t rule) {
+    if (rule >= gate->rules->count) return -EBADMSG;
+    struct gate_ask *ask = NEW(struct gate_ask);
+    if (!ask) return -ENOMEM;
+    *ask = (struct gate_ask){.gate = gate, .type = type, .id = id, .rule = rule, .waiter.done = value_fresh};
+    list_init(&ask->waiter.link);
+    list_append(&gate->asks, &ask->link);
+    gate->ask_count++;
+    struct secret *secret = gate->rules->rules[rule].secret;
+    if (type == IPC_VALUE_ASK && secret) {
+        secret_fetch(secret, &ask->waiter, clock_us());
+    } else {
+        ask->ready = true;
+        gate_flush(gate);
+    }
+    return 0;
+}
+
+static int gate_message(struct vault_gate *gate, const struct channel_message *message) {
+    struct ipc_leaf_ask leaf;
+    struct ipc_value_ask value;
+    if (message->type == IPC_LEAF_ASK) {
+        memcpy(&leaf, message->body, sizeof(leaf));
+        return gate_ask(gate, message->type, 0, leaf.rule);
+    }
+    if (message->type != IPC_VALUE_ASK) return -EBADMSG;
+    memcpy(&value, message->body, sizeof(value));
+    return gate_ask(gate, message->type, value.id, value.rule);
+}
+
+static void gate_free(struct vault_gate *gate) {
+    LIST_FOREACH (&gate->asks, node) ask_free(LIST_ENTRY(node, struct gate_ask, link));
+    if (gate->readable) event_free(gate->readable);
+    if (gate->writable) event_free(gate->writable);
+    close(gate->channel);
+    vault_rules_free(gate->rules);
+    list_remove(&gate->link);
+    free(gate);
+}
+
+// False: the gate is gone, or sends what no gate sends.
+static bool gate_read(struct vault_gate *gate) {
+    for (int i = 0; i < GATE_BATCH && !gate->closing; i++) {
+        struct channel_message message;
+        if (gate->ask_count >= VAULT_GATE_ASKS_MAX) {
+            event_del(gate->readable); // until one is answered
+            return true;
+        }
+        int r = channel_receive(gate->channel, gate->buffer, sizeof(gate->buffer), &message);
+        if (r == -EAGAIN) return true;
+        if (r <= 0) return false;
+        channel_message_close(&message);
+        if (gate_message(gate, &message) < 0) return false;
+    }
+    return !gate->closing;
+}
+
+static void gate_readable(evutil_socket_t fd, short what, void *data) {
+    (void)fd, (void)what;
+    if (!gate_read(data)) gate_free(data);
+}
+
+static void gate_writable(evutil_socket_t fd, short what, void *data) {
+    (void)fd, (void)what;
+    gate_flush(data);
+}
+
+struct vault_gate *vault_gate_new(struct event_base *base, struct leaf_cache *leaves, struct list *gates, int channel,
+                                  struct vault_rules *rules) {
+    struct vault_gate *gate = NEW(struct vault_gate);
+    if (!gate) {
+        close(channel);
+        vault_rules_free(rules);
+        return NULL;
+    }
+    gate->leaves = leaves;
+    gate->rules = rules;
+    gate->channel = channel;
+    list_init(&gate->asks);
+    list_append(gates, &gate->link);
+    gate->readable = event_new(base, channel, EV_READ | EV_PERSIST, gate_readable, gate);
+    gate->writable = event_new(base, channel, EV_WRITE, gate_writable, gate);
+    if (!gate->readable || !gate->writable || event_add(gate->readable, NULL) < 0) {
+        gate_free(gate);
+        return NULL;
+    }
+    const struct leaf *leaf;
+    for (size_t i = 0; i < rules->count; i++) leaf_get(leaves, rules->rules[i].host, time(NULL), &leaf, NULL);
+    return gate;
+}
+
+void vault_gates_changed(struct list *gates, const struct secret *secret) {
+    LIST_FOREACH (gates, node) {
+        struct vault_gate *gate = LIST_ENTRY(node, struct vault_gate, link);
+        bool any = false;
+        for (size_t i = 0; i < gate->rules->count; i++) {
+            struct vault_rule *rule = &gate->rules->rules[i];
+            if (rule->secret == secret && rule->given) any = rule->changed = true;
+        }
+        if (any && !gate->closing) gate_flush(gate);
+    }
+}
+
+void vault_gates_free(struct list *gates) {
+    LIST_FOREACH (gates, node) gate_free(LIST_ENTRY(node, struct vault_gate, link));
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// What main does for bindings: the numbers of rules, values out of its environment, a real vault role.
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "daemon/credential.h"
+#include "daemon/daemon.h"
+#include "policy/model.h"
+
+static struct policy_model *bound(const char *first, const char *second) {
+    struct policy_model *model = policy_model_new(POLICY_DIALECT_NATIVE);
+    struct error err = {0};
+    if (first && policy_model_bind(model, first, first, &err) < 0) fail_msg("%s", err.text);
+    if (second && policy_model_bind(model, second, second, &err) < 0) fail_msg("%s", err.text);
+    return model;
+}
+
+static int make(const char *first, const char *second, struct credentials **ret_credentials, struct error *err) {
+    struct policy_model *model = bound(first, second);
+    *err = (struct error){0};
+    int r = credentials_new(model, ret_credentials, err);
+    policy_model_free(model);
+    return r;
+}
+
+static char channel_buffer[CHANNEL_BUFFER_SIZE] __attribute__((aligned(16)));
+
+static const char *ask(int gate, uint32_t rule) {
+    static char text[256];
+    struct ipc_value_ask question = {.rule = rule};
+    struct channel_message message;
+    struct ipc_value value;
+    assert_int_equal(channel_send(gate, IPC_VALUE_ASK, &question, sizeof(question), NULL, 0), 0);
+    assert_int_equal(channel_wait(gate, 20000, channel_buffer, sizeof(channel_buffer), &message), 1);
+    assert_int_equal(message.type, IPC_VALUE);
+    memcpy(&value, message.body, sizeof(value));
+    snprintf(text, sizeof(text), "%d:%.*s", value.status, (int)value.length,
+             (const char *)message.body + sizeof(value));
+    return text;
+}
+
+static bool in_own_environment(const char *text) {
+    char bytes[65536];
+    int fd = open("/proc/self/environ", O_RDONLY | O_CLOEXEC);
+    ssize_t len = read(fd, bytes, sizeof(bytes));
+    close(fd);
+    assert_true(len > 0);
+    return memmem(bytes, (size_t)len, text, strlen(text)) != NULL;
+}
+
+static void test_life(void **state) {
+    (void)state;
+    struct credentials *credentials = NULL;
+    struct error err;
+    struct role vault = {0};
+    int gate = -1, again = -1;
+    // Executed with it in its environment, see main.
+    assert_true(in_own_environment("GITHUB_TOKEN=ghp_fromenv"));
+    if (make("github:octo/hello", "header:x.example:X-Key:k {secret}=cmd:printf \"$GITHUB_TOKEN:$HOME\"", &credentials,
+             &err) < 0)
+        fail_msg("%s", err.text);
+    assert_null(getenv("GITHUB_TOKEN"));
+    assert_false(in_own_environment("ghp_fromenv"));
+    if (credentials_start(credentials, &vault, 0, 0, &err) < 0) fail_msg("%s", err.text);
+    size_t len;
+    assert_int_equal(((const uint8_t *)credentials_certificate(credentials, &len))[0], 0x30);
+    assert_true(len > 200);
+    assert_int_equal(credentials_join(credentials, &vault, &gate, &err), 0);
+    assert_string_equal(ask(gate, 0), "0:Basic eC1hY2Nlc3MtdG9rZW46Z2hwX2Zyb21lbnY="); // github.com
+    assert_string_equal(ask(gate, 1), "0:Bearer ghp_fromenv");                         // api.github.com
+    assert_string_equal(ask(gate, 2), "0:k :/rig/home"); // the user's environment, without it
+    // One that died: another one has the same values.
+    kill(vault.pid, SIGKILL);
+    role_stop(&vault, 1000);
+    if (credentials_start(credentials, &vault, 0, 0, &err) < 0) fail_msg("%s", err.text);
+    assert_int_equal(credentials_join(credentials, &vault, &again, &err), 0);
+    assert_string_equal(ask(again, 1), "0:Bearer ghp_fromenv");
+    role_stop(&vault, 5000);
+    close(gate);
+    close(again);
+    credentials_free(credentials);
+}
+
+static void test_refused(void **state) {
+    (void)state;
+    struct credentials *credentials = NULL;
+    struct error err;
+    static char large[IPC_SECRET_MAX + 2];
+    unsetenv("NONE");
+    assert_int_equal(make("github=env:NONE", NULL, &credentials, &err), -ENOENT);
+    assert_non_null(strstr(err.text, "env:NONE"));
+    unsetenv("MISTRAL_API_KEY");
+    assert_int_equal(make("mistral_api", NULL, &credentials, &err), -ENOENT); // the kind's default
+    assert_non_null(strstr(err.text, "env:MISTRAL_API_KEY"));
+    setenv("LINES", "a\nb", 1);
+    assert_int_equal(make("github=env:LINES", NULL, &credentials, &err), -EINVAL);
+    assert_null(strstr(err.text, "a\nb"));
+    setenv("EMPTY", "", 1);
+    assert_int_equal(make("github=env:EMPTY", NULL, &credentials, &err), -EINVAL);
+    memset(large, 'x', sizeof(large) - 1);
+    setenv("LARGE", large, 1);
+    assert_int_equal(make("github=env:LARGE", NULL, &credentials, &err), -E2BIG);
+    static char template[1200];
+    snprintf(template, sizeof(template), "header:x.example:X-Key:%01020d{secret}=env:LINES", 1);
+    assert_int_equal(make(template, NULL, &credentials, &err), -E2BIG);
+    assert_null(credentials);
+    assert_int_equal(make(NULL, NULL, &credentials, &err), 0);
+    assert_null(credentials);
+    assert_int_equal(make("workspace", NULL, &credentials, &err), 0);
+    assert_null(credentials);
+    credentials_free(NULL);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_life), cmocka_unit_test(test_refused)};
+    int status;
+    if (daemon_role(argc, argv, &status)) return status; // the roles are this program, executed again
+    if (argc == 1) {
+        char folder[] = "/tmp/penstock-credential-XXXXXX";
+        if (!mkdtemp(folder)) return 1;
+        setenv("PENSTOCK_STATE_FOLDER", folder, 1);
+        setenv("GITHUB_TOKEN", "ghp_fromenv", 1);
+        setenv("HOME", "/rig/home", 1);
+        execl("/proc/self/exe", argv[0], "run", NULL);
+        return 1;
+    }
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    static const char *const parts[] = {"ca/authority", "ca/.lock", "ca", ""};
+    for (size_t i = 0; i < ARRAY_LENGTH(parts); i++) {
+        char path[256];
+        snprintf(path, sizeof(path), "%s/%s", getenv("PENSTOCK_STATE_FOLDER"), parts[i]);
+        remove(path);
+    }
+    return failed;
+}
