@@ -26,7 +26,7 @@
 #include "base/number.h"
 
 #define EVENTS 256
-#define SAMPLES_MAX (1U << 20)
+#define SAMPLES_MAX 1000000U
 #define IDLE_BATCH 64 // connections that are being opened at a time
 #define HELLO_SIZE 410
 
