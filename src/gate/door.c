@@ -76,12 +76,14 @@ static void door_localhost(struct flow *flow) {
 
 bool door_aim(struct flow *flow, const struct name_host *target, uint16_t port, struct policy_decision *ret_denial) {
     struct door *door = flow->door;
-    // Another destination on a kept connection: each has its own line in the log.
-    if (!door_aims_at(flow, target, port)) flow_report(flow);
+    if (!door_aims_at(flow, target, port)) {
+        flow_report(flow); // another destination on a kept connection: each has its own line in the log
+        flow->peer = target->address;
+    }
     free(TAKE_POINTER(flow->name));
     door->target = *target;
     flow->dialled = target->is_address ? NULL : door->target.name;
-    flow->destination = flow->peer = target->address; // none of a name
+    flow->destination = target->address; // none of a name
     flow->port = port;
     if (!target->is_address && strcmp(target->name, "localhost") == 0) door_localhost(flow);
     bool own = target->is_address && door_leads_back(flow->gate, &target->address, port);
@@ -91,6 +93,15 @@ bool door_aim(struct flow *flow, const struct name_host *target, uint16_t port, 
     return false;
 }
 
+void door_lose_aim(struct flow *flow) {
+    flow_report(flow);
+    free(TAKE_POINTER(flow->name));
+    flow->door->target = (struct name_host){0};
+    flow->dialled = NULL;
+    flow->destination = flow->peer = (struct addr){0};
+    flow->port = 0;
+}
+
 // ---- answers ----
 
 static void door_stop(struct flow *flow) {
@@ -98,10 +109,11 @@ static void door_stop(struct flow *flow) {
     if (flow->opening->readable) event_free(TAKE_POINTER(flow->opening->readable));
 }
 
-// What is written here is short, and goes into an empty buffer. False: the flow has ended.
+// What is written here is short, and fits unless the answer before it is still unread: then the connection ends behind that
+// one, as any proxy may end it. False: the flow has ended, or will.
 static bool door_write(struct flow *flow, const void *bytes, size_t len) {
     if (send(flow->fd, bytes, len, MSG_NOSIGNAL) == (ssize_t)len) return true;
-    flow_end(flow, true);
+    refusal_linger(flow, "", 0);
     return false;
 }
 

@@ -36,6 +36,8 @@ void door_deadline(struct flow *flow);
 
 // Makes this the destination of the flow. False: it is one that is refused before any verdict, for this reason.
 bool door_aim(struct flow *flow, const struct name_host *target, uint16_t port, struct policy_decision *ret_denial);
+// A request that names no destination came: the flow has none any more.
+void door_lose_aim(struct flow *flow);
 // Whether it is the destination already.
 bool door_aims_at(const struct flow *flow, const struct name_host *target, uint16_t port);
 

@@ -142,10 +142,15 @@ static void http_relay_answer(struct http_relay *http, const struct policy_reque
     http_relay_finish(http);
 }
 
-static void http_relay_refuse(struct http_relay *http, struct policy_decision decision) {
+static void http_relay_refuse_at(struct http_relay *http, const struct addr *address, struct policy_decision decision) {
     struct policy_request request = http_relay_request(http);
+    if (address) request.address = address;
     flow_judged(http->flow, &request, &decision);
     http_relay_answer(http, &request, &decision);
+}
+
+static void http_relay_refuse(struct http_relay *http, struct policy_decision decision) {
+    http_relay_refuse_at(http, NULL, decision);
 }
 
 // The policy allows it, but the server is not there or does not speak HTTP.
@@ -250,6 +255,9 @@ static void http_relay_upgraded(struct http_relay *http) {
 }
 
 static void http_relay_answered(struct http_relay *http) {
+    // What came behind the answer, nobody asked for: it must not be the answer to the next request.
+    if (http->server && evbuffer_get_length(bufferevent_get_input(http->server)) > 0)
+        bufferevent_free(TAKE_POINTER(http->server));
     if (http->request_done && http->keep_alive && !http->server_eof) {
         http->state = HTTP_RELAY_HEAD;
         http_relay_next(http);
@@ -421,7 +429,7 @@ static void http_relay_connected(int fd, const struct addr *peer, const struct p
     if (fd < 0) {
         struct policy_decision own = {.verdict = POLICY_DENY, .reason = POLICY_NODE_OWN_ADDRESS, .rule = POLICY_RULE_NONE};
         if (!denied && fd == -EACCES) denied = &own; // the dial found itself on this host
-        if (denied) http_relay_refuse(http, *denied);
+        if (denied) http_relay_refuse_at(http, peer, *denied);
         else http_relay_unreachable(http);
         return;
     }
@@ -540,6 +548,7 @@ static void http_relay_judge(struct http_relay *http, const uint8_t *bytes, cons
     bool form_fits = http->door ? head->form == HTTP1_FORM_ABSOLUTE : head->form != HTTP1_FORM_AUTHORITY;
     bool wellformed = form_fits && !head->absolute_https && head->method.len < sizeof(http->method);
     if (!wellformed || http_relay_host(http, head, &host, &port) < 0) {
+        if (http->door) door_lose_aim(http->flow); // it is not what the request before asked for
         http_relay_refuse_reason(http, POLICY_BAD_REQUEST);
         return;
     }

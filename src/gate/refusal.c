@@ -48,8 +48,10 @@ void refusal_linger(struct flow *flow, const void *bytes, size_t len) {
     if (flow->upstream >= 0) relay_reset_fd(TAKE_FD(flow->upstream));
     if (!flow->opening) flow->opening = NEW(struct opening);
     struct opening *opening = flow->opening;
-    // A refusal is smaller than any empty send buffer, and nothing was sent before it.
-    if (!opening || send(flow->fd, bytes, len, MSG_NOSIGNAL) != (ssize_t)len || shutdown(flow->fd, SHUT_WR) < 0) {
+    // A refusal is smaller than any empty send buffer. Only behind an answer that is still unread it may not fit: then the end
+    // of the connection has to say it, for a reset would take that answer too.
+    bool sent = opening && (send(flow->fd, bytes, len, MSG_NOSIGNAL) >= 0 || errno == EAGAIN);
+    if (!sent || shutdown(flow->fd, SHUT_WR) < 0) {
         flow_end(flow, true);
         return;
     }

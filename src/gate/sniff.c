@@ -97,7 +97,7 @@ static void sniff_allowed(struct flow *flow, const struct policy_request *reques
         return;
     }
     flow->resolved = flow->name != NULL;
-    sniff_fetch(flow, request, name);
+    sniff_fetch(flow, request, name || request->address ? name : flow->dialled);
 }
 
 // ---- what the bytes show ----

@@ -438,6 +438,8 @@ static struct policy_decision judge_answer(const struct policy *policy, const st
 struct policy_decision policy_decide(const struct policy *policy, const struct policy_request *request) {
     const char *dialled = request->dialled, *claimed = request->claimed;
     struct policy_decision result;
+    // An address that is none matches no entry that denies: nothing may follow from it.
+    if (request->address && request->address->family == ADDR_NONE) return deny(POLICY_NO_NAME, POLICY_RULE_NONE);
     if (request->protocol == POLICY_DNS)
         return request->address ? judge_answer(policy, request) : judge_question(policy, dialled);
     struct facts facts = facts_of(policy, request);

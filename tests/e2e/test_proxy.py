@@ -304,6 +304,27 @@ def test_one_connection_to_several_hosts(box):
     assert flows == [("db.example", zone.PORT_DB), ("mirror.test", 80), ("mirror.test", 80)], flows
 
 
+def test_kept_connection_is_judged_by_where_it_leads(box):
+    """Every request to the same host has its address in the log; one that names no host is not the one before."""
+    first = get("http://mirror.test/1", "mirror.test", False)
+    (text,), _, result = raw(box, POLICY, (3128, first + first + get("http://denied.example/", "mirror.test")))
+    assert statuses(text) == ["200", "200", "400"], text
+    lines = [(line["event"], line["name"], bool(line["address"]), line["reason"]) for line in result.log]
+    assert lines == [("decision", "mirror.test", True, "allowed_name")] * 2 + \
+        [("flow", "mirror.test", True, "allowed_name"), ("decision", None, False, "bad_request")], result
+    (text,), _, result = raw(box, {"allow": [{"host": "private.example", "protocol": "http"}]},
+                             (3128, get("http://private.example/", "private.example")))
+    denied = [(line["name"], bool(line["address"])) for line in result.log if line["reason"] == "private_address"]
+    assert statuses(text) == ["403"] and denied == [("private.example", True)], result
+
+
+def test_unasked_answer_is_not_the_next_one(box):
+    policy = {"allow": [{"host": "unasked.example", "protocol": "http"}]}
+    twice = get("http://unasked.example/twice", "unasked.example", False)
+    (text,), _, result = raw(box, policy, (3128, twice + twice))
+    assert text.count("\r\nasked\r\n") == 2 and "\r\nunasked" not in text, result
+
+
 def test_attacks(box):
     """False names at every layer, addresses in disguise, requests hidden in others: nobody outside sees any of it."""
     proxied = {kind: re.sub(r"^(GET|POST) /", r"\1 http://mirror.test/", text) for kind, text in BAD.items() if kind not in ("connect", "no host")}

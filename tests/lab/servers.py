@@ -133,8 +133,11 @@ def events(peer):
 
 
 def unasked(peer):
-    """Answers any request with a 101 that nobody asked for, and goes on in another protocol."""
-    peer.recv(CHUNK)
+    """Answers a request for /twice two times, and any other with a 101 that nobody asked for; goes on in another protocol."""
+    if b" /twice " in peer.recv(CHUNK):
+        peer.sendall(b"".join(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n" + text for text in (b"asked\r\n", b"unasked")))
+        peer.recv(CHUNK)
+        return
     peer.sendall(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
     echo(peer)
 
