@@ -44,10 +44,10 @@ def test_orphans_end_with_the_command(box):
 
 # ---- signals ----
 
-HANDLER = ("import signal, sys, time\n"
-           "def handler(number, frame): print('got', number, flush=True); sys.exit(7)\n"
+HANDLER = ("import os, signal, sys, time\n" # os.write: a signal may come in the middle of a print
+           "def handler(number, frame): os.write(1, b'got %d\\n' % number); sys.exit(7)\n"
            "for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1): signal.signal(number, handler)\n"
-           "print('ready', flush=True)\n[time.sleep(.05) for _ in range(1200)]\n")
+           "os.write(1, b'ready\\n')\n[time.sleep(.05) for _ in range(1200)]\n")
 
 
 def start(box, policy, *command, **options):
