@@ -170,7 +170,8 @@ class Faults:
             plan = free.pop()
             try:
                 wrong = self.run(plan, role, kind, at)
-                if progress and (number := next(done)) % 20 == 0:
+                number = next(done)
+                if progress and (number % 20 == 0 or number == len(calls)):
                     print(f"{role} {kind}: {number} runs, {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
                 if progress and wrong:
                     print(wrong, file=sys.stderr, flush=True)
