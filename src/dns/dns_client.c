@@ -106,9 +106,10 @@ static void client_flush(struct dns_client *client) {
     LIST_FOREACH (&client->unsent, node) {
         struct dns_lookup *lookup = LIST_ENTRY(node, struct dns_lookup, unsent);
         int r = channel_send(client->channel, IPC_QUERY, &lookup->query, sizeof(lookup->query), NULL, 0);
-        if (r == -EAGAIN) {
-            event_add(client->writable, NULL);
-            return;
+        if (r == -EAGAIN && event_add(client->writable, NULL) == 0) return;
+        if (r == -EAGAIN) { // nothing would send it
+            lookup_fail(lookup, -ENOMEM);
+            continue;
         }
         if (r < 0) {
             client_lost(client);

@@ -54,9 +54,10 @@ static void stream_free(struct stream *stream) {
     free(stream);
 }
 
-static void stream_alive(struct stream *stream) {
+// 0 once it runs: only its first start needs memory.
+static int stream_alive(struct stream *stream) {
     struct timeval deadline = {.tv_sec = STREAM_IDLE_S};
-    evtimer_add(stream->idle, &deadline);
+    return evtimer_add(stream->idle, &deadline);
 }
 
 static void stream_reply(const uint8_t *answer, size_t len, void *data) {
@@ -129,15 +130,11 @@ static bool has_query(const struct stream *stream) {
            stream->in_len - PREFIX_SIZE >= ((size_t)stream->in[0] << 8 | stream->in[1]);
 }
 
-static void stream_watch(struct stream *stream) {
-    if (!stream->ended && may_take(stream))
-        event_add(stream->readable, NULL);
-    else
-        event_del(stream->readable);
-    if (stream->out.len > 0)
-        event_add(stream->writable, NULL);
-    else
-        event_del(stream->writable);
+// False: out of memory.
+static bool stream_watch(struct stream *stream) {
+    bool reads = !stream->ended && may_take(stream), writes = stream->out.len > 0;
+    int r = reads ? event_add(stream->readable, NULL) : event_del(stream->readable);
+    return (writes ? event_add(stream->writable, NULL) : event_del(stream->writable)) == 0 && r == 0;
 }
 
 // One turn: takes, answers, writes, then waits for what it needs next. Frees the stream when it is through.
@@ -153,10 +150,7 @@ static void stream_run(struct stream *stream) {
     stream->running = false;
     if (more) event_active(stream->readable, EV_READ, 0); // others first: a client that feeds us for ever gets its turns
     bool through = stream->ended && stream->outstanding == 0 && stream->out.len == 0;
-    if (stream->broken || through)
-        stream_free(stream);
-    else
-        stream_watch(stream);
+    if (stream->broken || through || !stream_watch(stream)) stream_free(stream);
 }
 
 static void stream_ready(evutil_socket_t fd, short what, void *data) {
@@ -180,7 +174,8 @@ static struct stream *stream_new(struct dns_front *front, int fd, const struct a
     stream->readable = event_new(front->base, fd, EV_READ | EV_PERSIST, stream_ready, stream);
     stream->writable = event_new(front->base, fd, EV_WRITE | EV_PERSIST, stream_ready, stream);
     stream->idle = evtimer_new(front->base, stream_idle, stream);
-    if (stream->readable && stream->writable && stream->idle && event_add(stream->readable, NULL) == 0) return stream;
+    bool made = stream->readable && stream->writable && stream->idle;
+    if (made && event_add(stream->readable, NULL) == 0 && stream_alive(stream) == 0) return stream;
     stream->fd = -1;
     stream_free(stream);
     return NULL;
@@ -192,9 +187,7 @@ void dns_front_stream(struct dns_front *front, int fd, const struct addr *server
         struct policy_decision decision = dns_front_denial(POLICY_LIMIT_EXCEEDED);
         dns_front_log(front, NULL, server, &decision);
         relay_reset_fd(fd);
-        return;
     }
-    stream_alive(stream);
 }
 
 void dns_front_pause(struct dns_front *front, bool paused) {

@@ -62,13 +62,15 @@ static void gate_free(struct resolver_gate *gate) {
 static void gate_wait(struct resolver_gate *gate, const struct ipc_answer *head, const uint8_t *bytes) {
     if (gate->waiting_bytes + head->length > RESOLVER_GATE_QUEUE_MAX) return;
     struct gate_answer *answer = malloc(sizeof(*answer) + head->length);
-    if (!answer) return;
+    if (!answer || event_add(gate->writable, NULL) < 0) {
+        free(answer);
+        return;
+    }
     answer->head = *head;
     if (head->length > 0) memcpy(answer->bytes, bytes, head->length);
     list_append(&gate->waiting, &answer->link);
     gate->waiting_bytes += head->length;
     event_del(gate->readable);
-    event_add(gate->writable, NULL);
 }
 
 static void gate_answer(struct resolver_gate *gate, uint32_t id, int status, const uint8_t *bytes, size_t len) {
@@ -88,10 +90,7 @@ static void gate_writable(evutil_socket_t fd, short what, void *data) {
         struct gate_answer *answer = LIST_ENTRY(node, struct gate_answer, link);
         const struct ipc_answer *head = &answer->head;
         int r = channel_send_tail(gate->channel, IPC_ANSWER, head, sizeof(*head), answer->bytes, head->length);
-        if (r == -EAGAIN) {
-            event_add(gate->writable, NULL);
-            return;
-        }
+        if (r == -EAGAIN) return;
         if (r < 0) {
             gate_free(gate);
             return;
@@ -100,7 +99,7 @@ static void gate_writable(evutil_socket_t fd, short what, void *data) {
         gate->waiting_bytes -= head->length;
         free(answer);
     }
-    event_add(gate->readable, NULL);
+    if (event_add(gate->readable, NULL) == 0) event_del(gate->writable); // else it is tried again at once
 }
 
 static void query_free(struct gate_query *query) {
@@ -176,7 +175,7 @@ struct resolver_gate *resolver_gate_new(struct event_base *base, struct resolver
     list_init(&gate->waiting);
     list_append(gates, &gate->link);
     gate->readable = event_new(base, channel, EV_READ | EV_PERSIST, gate_readable, gate);
-    gate->writable = event_new(base, channel, EV_WRITE, gate_writable, gate);
+    gate->writable = event_new(base, channel, EV_WRITE | EV_PERSIST, gate_writable, gate);
     if (gate->readable && gate->writable && event_add(gate->readable, NULL) == 0) return gate;
     gate_free(gate);
     return NULL;

@@ -307,10 +307,7 @@ void door_start(struct flow *flow) {
     door->stage = DOOR_GREETING;
     http1_init(&door->http1, HTTP1_REQUEST, (struct wire_slice){0});
     opening->readable = event_new(flow->gate->base, flow->fd, EV_READ | EV_PERSIST, door_readable, flow);
-    if (!opening->readable || event_add(opening->readable, NULL) < 0) {
-        flow_end(flow, true);
-        return;
-    }
-    flow_deadline(flow, GATE_SNIFF_MS);
-    if (opening->len > 0) door_read(flow);
+    bool ready = opening->readable && event_add(opening->readable, NULL) == 0;
+    if (!ready || !flow_deadline(flow, GATE_SNIFF_MS)) flow_end(flow, true);
+    else if (opening->len > 0) door_read(flow);
 }

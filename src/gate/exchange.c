@@ -115,6 +115,13 @@ static bool exchange_has_room(struct gate *gate) {
     return !full || exchange_make_room(gate);
 }
 
+// Without the sweep nothing would end them.
+static int exchange_watch(struct gate *gate) {
+    static const struct timeval sweep = {.tv_sec = EXCHANGE_SWEEP_MS / 1000};
+    bool runs = event_pending(gate->exchange_sweep, EV_TIMEOUT, NULL) || event_add(gate->exchange_sweep, &sweep) == 0;
+    return runs ? 0 : -ENOMEM;
+}
+
 static int exchange_new(struct gate *gate, const struct exchange_key *key, struct exchange **ret_exchange) {
     uint16_t mtu;
     AUTO_CLOSE int fd = exchange_socket(key, &mtu);
@@ -140,9 +147,9 @@ struct exchange *exchange_find(struct gate *gate, const struct exchange_key *key
 
 struct exchange *exchange_open(struct gate *gate, const struct exchange_key *key,
                                const struct policy_decision *decision, const struct ip_packet *about) {
-    static const struct timeval sweep = {.tv_sec = EXCHANGE_SWEEP_MS / 1000};
     struct exchange *exchange;
-    int rc = exchange_has_room(gate) ? exchange_new(gate, key, &exchange) : -EMFILE;
+    int rc = exchange_has_room(gate) ? exchange_watch(gate) : -EMFILE;
+    if (rc == 0) rc = exchange_new(gate, key, &exchange);
     if (rc < 0) {
         exchange_failed(gate, key, *decision, rc, about);
         return NULL;
@@ -151,7 +158,6 @@ struct exchange *exchange_open(struct gate *gate, const struct exchange_key *key
     exchange->generation = gate->facts.generation;
     exchange->rule = decision->rule;
     exchange->reason = (uint8_t)decision->reason;
-    if (gate->exchanges->count == 0) event_add(gate->exchange_sweep, &sweep);
     exchange_table_add(gate->exchanges, exchange, exchange->started_us);
     gate->flow_count++;
     struct policy_request request = exchange_request(key);

@@ -139,12 +139,11 @@ static void flow_timer(evutil_socket_t fd, short what, void *data) {
     else flow_end(flow, flow->state != FLOW_LINGERING);
 }
 
-void flow_deadline(struct flow *flow, unsigned milliseconds) {
+bool flow_deadline(struct flow *flow, unsigned milliseconds) {
     struct opening *opening = flow->opening;
     struct timeval after = {.tv_sec = milliseconds / 1000, .tv_usec = (suseconds_t)(milliseconds % 1000) * 1000};
     if (!opening->timer) opening->timer = evtimer_new(flow->gate->base, flow_timer, flow);
-    // Without a timer nothing would ever end this flow: its number among the limit is all that it can take.
-    if (opening->timer) event_add(opening->timer, &after);
+    return opening->timer && event_add(opening->timer, &after) == 0;
 }
 
 void flow_stop_timer(struct flow *flow) {

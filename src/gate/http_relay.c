@@ -35,6 +35,7 @@ struct http_relay {
     struct flow *flow;
     struct bufferevent *client, *server;
     struct connector *connector;
+    struct event *burial;     // there from its start, so that its end needs no memory
     struct http1 request, response;
     char host[NAME_SIZE];     // that this request names, "" if none or a literal
     struct addr host_address; // the literal that it names
@@ -54,7 +55,9 @@ static void http_relay_next(struct http_relay *http);
 static void http_relay_bury(evutil_socket_t fd, short what, void *data) {
     (void)fd;
     (void)what;
-    free(data);
+    struct http_relay *http = data;
+    event_free(http->burial);
+    free(http);
 }
 
 // Takes the socket out of a buffer event, which is freed.
@@ -76,8 +79,7 @@ void http_relay_free(struct http_relay *http, bool reset) {
     if (http->connector) connector_cancel(http->connector);
     if (http->outgoing) evbuffer_free(http->outgoing);
     http->dead = true;
-    struct timeval now = {0};
-    event_base_once(http->flow->gate->base, -1, EV_TIMEOUT, http_relay_bury, http, &now);
+    event_active(http->burial, EV_TIMEOUT, 0);
 }
 
 void http_relay_carry(struct http_relay *http) {
@@ -137,9 +139,10 @@ static void http_relay_answer(struct http_relay *http, const struct policy_reque
         flow_end(http->flow, true);
         return;
     }
-    evbuffer_add(bufferevent_get_output(http->client), text, strlen(text));
+    bool whole = evbuffer_add(bufferevent_get_output(http->client), text, strlen(text)) == 0;
     free(text);
-    http_relay_finish(http);
+    if (whole) http_relay_finish(http);
+    else flow_end(http->flow, true);
 }
 
 static void http_relay_refuse_at(struct http_relay *http, const struct addr *address, struct policy_decision decision) {
@@ -166,21 +169,37 @@ static void http_relay_refuse_reason(struct http_relay *http, enum policy_reason
 
 // ---- flow control ----
 
-static void http_relay_watch(struct bufferevent *from, struct bufferevent *to, bool wanted) {
+// libevent's own read watermark is of no use: where memory runs out while it is set, libevent writes to NULL.
+// False: out of memory.
+static bool http_relay_watch(struct bufferevent *from, struct bufferevent *to, bool wanted) {
     bool room = !to || evbuffer_get_length(bufferevent_get_output(to)) < HTTP_WATERMARK;
-    if (wanted && room) bufferevent_enable(from, EV_READ);
-    else bufferevent_disable(from, EV_READ);
+    room &= evbuffer_get_length(bufferevent_get_input(from)) < HTTP1_HEAD_MAX;
+    return (wanted && room ? bufferevent_enable(from, EV_READ) : bufferevent_disable(from, EV_READ)) == 0;
+}
+
+// Sees to it that what waits is written, also where libevent had no memory for the callback that would do so.
+static bool http_relay_push(struct bufferevent *side) {
+    return !side || evbuffer_get_length(bufferevent_get_output(side)) == 0 || bufferevent_enable(side, EV_WRITE) == 0;
 }
 
 static void http_relay_balance(struct http_relay *http) {
-    if (http->state == HTTP_RELAY_ENDING) return;
-    bool reads_head = http->state == HTTP_RELAY_HEAD;
-    http_relay_watch(http->client, reads_head ? NULL : http->server,
-                     !http->client_eof && (reads_head || (http->state == HTTP_RELAY_EXCHANGE && !http->request_done)));
-    if (http->server) http_relay_watch(http->server, http->client, !http->server_eof);
+    bool good = http_relay_push(http->client) && http_relay_push(http->server);
+    if (good && http->state != HTTP_RELAY_ENDING) {
+        bool reads_head = http->state == HTTP_RELAY_HEAD;
+        bool reads = reads_head || (http->state == HTTP_RELAY_EXCHANGE && !http->request_done);
+        good = http_relay_watch(http->client, reads_head ? NULL : http->server, !http->client_eof && reads) &&
+               (!http->server || http_relay_watch(http->server, http->client, !http->server_eof));
+    }
+    if (!good) flow_end(http->flow, true);
 }
 
 // ---- bodies ----
+
+// False: out of memory, of which libevent itself does not tell if it is for the last part.
+static bool http_relay_move(struct evbuffer *from, struct evbuffer *to, size_t len) {
+    size_t wanted = evbuffer_get_length(to) + len;
+    return evbuffer_remove_buffer(from, to, len) == (int)len && evbuffer_get_length(to) == wanted;
+}
 
 // Moves what belongs to the message. WIRE_OK when it ended.
 static enum wire_result http_relay_body(struct http1 *message, struct evbuffer *from, struct evbuffer *to,
@@ -190,7 +209,7 @@ static enum wire_result http_relay_body(struct http1 *message, struct evbuffer *
         const uint8_t *data = len > 0 ? evbuffer_pullup(from, (ev_ssize_t)len) : (const uint8_t *)"";
         enum wire_result result = http1_body(message, data, len, &used);
         if (result == WIRE_BAD) return result;
-        if (used > 0 && evbuffer_remove_buffer(from, to, used) != (int)used) return WIRE_BAD; // no memory
+        if (used > 0 && !http_relay_move(from, to, used)) return WIRE_BAD;
         *bytes += used;
         if (result == WIRE_OK || len == 0) return result;
     }
@@ -238,10 +257,10 @@ static void http_relay_to_door(struct http_relay *http) {
 static void http_relay_upgraded(struct http_relay *http) {
     struct flow *flow = http->flow;
     struct evbuffer *back = bufferevent_get_output(http->client);
-    evbuffer_add_buffer(back, bufferevent_get_input(http->server));
+    bool whole = evbuffer_add_buffer(back, bufferevent_get_input(http->server)) == 0;
     size_t back_len = evbuffer_get_length(back);
     AUTO_FREE uint8_t *back_bytes = malloc(back_len + 1);
-    if (!back_bytes) {
+    if (!whole || !back_bytes) {
         flow_end(flow, true);
         return;
     }
@@ -286,7 +305,10 @@ static int http_relay_response_head(struct http_relay *http) {
         }
         http->answer_begun = false;
         http->bytes[RELAY_UPSTREAM] += head.len;
-        evbuffer_remove_buffer(input, bufferevent_get_output(http->client), head.len);
+        if (!http_relay_move(input, bufferevent_get_output(http->client), head.len)) {
+            flow_end(http->flow, true);
+            return -1;
+        }
         if (head.status == 101) {
             http_relay_upgraded(http);
             return -1;
@@ -392,11 +414,11 @@ static struct bufferevent *http_relay_side(struct http_relay *http, int fd) {
     if (!side) return NULL;
     bufferevent_setcb(side, http_relay_read, http_relay_written, http_relay_event, http);
     bufferevent_set_timeouts(side, &idle, &idle);
-    bufferevent_setwatermark(side, EV_READ, 0, HTTP1_HEAD_MAX);
     bufferevent_set_max_single_read(side, HTTP1_HEAD_MAX);
     bufferevent_set_max_single_write(side, HTTP_WATERMARK);
-    bufferevent_enable(side, EV_WRITE);
-    return side;
+    if (bufferevent_enable(side, EV_WRITE) == 0) return side;
+    http_relay_take_fd(&side); // still the caller's
+    return NULL;
 }
 
 // ---- request ----
@@ -408,8 +430,8 @@ static void http_relay_send(struct http_relay *http) {
     flow_judged(http->flow, &request, &decision);
     http->state = HTTP_RELAY_EXCHANGE;
     http->server_eof = http->answer_begun = false;
-    evbuffer_add_buffer(bufferevent_get_output(http->server), http->outgoing);
-    http_relay_request_body(http, bufferevent_get_output(http->server));
+    if (evbuffer_add_buffer(bufferevent_get_output(http->server), http->outgoing) < 0) flow_end(http->flow, true);
+    else http_relay_request_body(http, bufferevent_get_output(http->server));
 }
 
 static bool http_relay_take_server(struct http_relay *http, int fd) {
@@ -431,15 +453,12 @@ static void http_relay_connected(int fd, const struct addr *peer, const struct p
         if (!denied && fd == -EACCES) denied = &own; // the dial found itself on this host
         if (denied) http_relay_refuse_at(http, peer, *denied);
         else http_relay_unreachable(http);
-        return;
+    } else {
+        http->flow->peer = *peer;
+        if (!http_relay_take_server(http, fd)) flow_end(http->flow, true);
+        else if (!http_relay_allowed(http->flow)) http_relay_refuse_reason(http, POLICY_POLICY_CHANGED);
+        else http_relay_send(http);
     }
-    http->flow->peer = *peer;
-    if (!http_relay_take_server(http, fd)) {
-        flow_end(http->flow, true);
-        return;
-    }
-    if (!http_relay_allowed(http->flow)) http_relay_refuse_reason(http, POLICY_POLICY_CHANGED);
-    else http_relay_send(http);
     if (!http->dead) http_relay_balance(http);
 }
 
@@ -576,9 +595,10 @@ static void http_relay_judge(struct http_relay *http, const uint8_t *bytes, cons
     // What has come of the body is read now, so that framing which is wrong from the start reaches nobody.
     http_relay_request_body(http, http->outgoing);
     if (http->dead || http->state == HTTP_RELAY_ENDING) return;
-    free(http->flow->name); // the flow is the latest request's
-    http->flow->name = !http->flow->dialled && http->host[0] ? strdup(http->host) : NULL;
-    http_relay_connect(http, &decision);
+    free(TAKE_POINTER(http->flow->name)); // the flow is the latest request's
+    bool named = !http->flow->dialled && http->host[0];
+    if (named && !(http->flow->name = strdup(http->host))) flow_end(http->flow, true);
+    else http_relay_connect(http, &decision);
 }
 
 // The next head, if it is there.
@@ -616,7 +636,9 @@ void http_relay_resume(struct flow *flow) {
 
 void http_relay_start(struct flow *flow) {
     struct http_relay *http = NEW(struct http_relay);
-    if (!http) {
+    if (http) http->burial = evtimer_new(flow->gate->base, http_relay_bury, http);
+    if (!http || !http->burial) {
+        free(http);
         flow_end(flow, true);
         return;
     }

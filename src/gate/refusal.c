@@ -59,11 +59,8 @@ void refusal_linger(struct flow *flow, const void *bytes, size_t len) {
     if (opening->readable) event_free(opening->readable);
     if (opening->back) event_free(TAKE_POINTER(opening->back));
     opening->readable = event_new(flow->gate->base, flow->fd, EV_READ | EV_PERSIST, refusal_drain, flow);
-    if (!opening->readable || event_add(opening->readable, NULL) < 0) {
-        flow_end(flow, true);
-        return;
-    }
-    flow_deadline(flow, GATE_LINGER_MS);
+    bool ready = opening->readable && event_add(opening->readable, NULL) == 0;
+    if (!ready || !flow_deadline(flow, GATE_LINGER_MS)) flow_end(flow, true);
 }
 
 void refusal_tls(struct flow *flow, enum tls_alert alert) {

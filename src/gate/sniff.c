@@ -233,10 +233,6 @@ void sniff_start(struct flow *flow) {
         opening->back = event_new(base, flow->upstream, EV_READ | EV_PERSIST, sniff_back, flow);
         ready = opening->back && event_add(opening->back, NULL) == 0;
     }
-    if (!ready) {
-        flow_end(flow, true);
-        return;
-    }
-    flow_deadline(flow, GATE_SNIFF_MS);
-    if (opening->len > 0) sniff_decide(flow); // what a client of a door sent at once with its request
+    if (!ready || !flow_deadline(flow, GATE_SNIFF_MS)) flow_end(flow, true);
+    else if (opening->len > 0) sniff_decide(flow); // what a client of a door sent at once with its request
 }

@@ -148,7 +148,8 @@ struct flow *flow_find_pending(struct gate *gate, const struct addr *source, uin
                                const struct addr *destination, uint16_t port);
 void flow_end(struct flow *flow, bool reset); // closes and frees whatever it holds, logs its end
 void flow_report(struct flow *flow); // logs the end of what was counted so far: another destination follows
-void flow_deadline(struct flow *flow, unsigned milliseconds); // one timer a flow; what it means depends on the state
+// One timer a flow; what it means depends on the state. False: out of memory, and nothing would ever end the flow.
+bool flow_deadline(struct flow *flow, unsigned milliseconds);
 void flow_stop_timer(struct flow *flow);
 struct policy_request flow_request(const struct flow *flow); // what is known about it so far
 void flow_judged(struct flow *flow, const struct policy_request *request, const struct policy_decision *decision); // logs

@@ -32,7 +32,10 @@ void syn_admit(struct flow *flow) {
         return;
     }
     flow->state = FLOW_ADMITTED;
-    flow_deadline(flow, GATE_ACCEPT_MS);
+    if (!flow_deadline(flow, GATE_ACCEPT_MS)) {
+        syn_refuse(flow, -ECONNREFUSED);
+        return;
+    }
     if (ip_packet_parse(opening->syn, opening->syn_len, &packet) != WIRE_OK) return;
     ip_packet_checksum(&packet);
     refusal_send_raw(flow->gate, &flow->destination, packet.bytes, packet.len);

@@ -2,14 +2,13 @@
 """penstock self-test: every attempt fails in a sandbox, and most succeed without one, so that a pass means something."""
 import json
 import os
-import re
 import signal
 import subprocess
 import time
 
 import pytest
 
-from conftest import leftovers
+from conftest import assert_nothing_left, leftovers
 
 TIMEOUT = 90
 # Attempts that must be seen to succeed without a sandbox, whoever makes them.
@@ -51,26 +50,12 @@ def self_test(box, *options):
         pytest.fail(f"no JSON: {result}")
 
 
-def left():
-    """What is there of processes, namespaces and mounts, and of the test's own files (others use /tmp as well)."""
-    now = leftovers()
-    now["files"] = [name for name in now["files"] if re.fullmatch("penstock-(self-test-.*|[0-9a-f]{8})", name)]
-    return now
-
-
-def assert_nothing_left(before, seconds=5):
-    deadline = time.monotonic() + seconds
-    while (now := left()) != before and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert now == before
-
-
 def by_result(answer, wanted):
     return {(row["group"], row["name"]) for row in answer["attempts"] if row["result"] == wanted}
 
 
 def test_nothing_escapes(box):
-    before, homes = left(), sorted(os.listdir(box.home))
+    before, homes = leftovers(), sorted(os.listdir(box.home))
     answer, result = self_test(box, "--keep-going")
     assert not by_result(answer, "FAIL"), [row for row in answer["attempts"] if row["result"] == "FAIL"]
     assert result.code == 0 and answer["failed"] == answer["not_run"] == 0, result
@@ -82,7 +67,7 @@ def test_nothing_escapes(box):
 
 
 def test_it_fails_without_a_sandbox(box):
-    before, homes = left(), sorted(os.listdir(box.home))
+    before, homes = leftovers(), sorted(os.listdir(box.home))
     answer, result = self_test(box, "--keep-going", "--direct")
     failed = by_result(answer, "FAIL")
     assert result.code == 1 and answer["failed"] == len(failed), result
@@ -104,7 +89,7 @@ def test_it_stops_at_the_first_failure(box):
 
 
 def test_interrupted_it_leaves_nothing(box):
-    before = left()
+    before = leftovers()
     process = box.popen(["self-test"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout.readline() == b"no network: this host\n"
     time.sleep(0.1)
