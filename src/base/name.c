@@ -8,6 +8,7 @@
 #include <idn2.h>
 #include <libpsl.h>
 
+#include "base/library.h"
 #include "base/number.h"
 
 #define LABEL_MAX 63
@@ -171,6 +172,26 @@ static uint32_t find_invisible(const char *text) {
     return 0;
 }
 
+// Two libraries with large tables, for names that most policies do not have.
+#define IDN_CALLS(X) X(idn2_lookup_u8) X(idn2_strerror_name) X(idn2_free)
+#define IDN_ROW(name) LIBRARY_ROW(struct idn, name)
+static struct idn { IDN_CALLS(LIBRARY_MEMBER) } idn;
+static const struct library_call idn_calls[] = {IDN_CALLS(IDN_ROW)};
+
+#define PSL_CALLS(X) X(psl_builtin) X(psl_is_public_suffix)
+#define PSL_ROW(name) LIBRARY_ROW(struct psl, name)
+static struct psl { PSL_CALLS(LIBRARY_MEMBER) } psl;
+static const struct library_call psl_calls[] = {PSL_CALLS(PSL_ROW)};
+
+static int idn_lookup(const char *text, int flags, char **ret_ascii, struct error *err) {
+    int rc = library_load("libidn2.so.0", idn_calls, sizeof(idn_calls) / sizeof(idn_calls[0]), &idn, err);
+    if (rc < 0) return rc;
+    rc = idn.idn2_lookup_u8((const uint8_t *)text, (uint8_t **)ret_ascii, flags);
+    if (rc == IDN2_OK) return 0;
+    return error_set(err, -EINVAL, "\"%s\" is not a valid international name (%s); write the name as it is registered", text,
+                     idn.idn2_strerror_name(rc));
+}
+
 // IDNA2008 with the mappings of UTS 46 (case, width), without its transitional ones.
 static int policy_idna(const char *text, struct name_host *ret_host, struct error *err) {
     char *ascii = NULL;
@@ -178,14 +199,11 @@ static int policy_idna(const char *text, struct name_host *ret_host, struct erro
     if (invisible)
         return error_set(err, -EINVAL, "\"%s\" has the invisible character U+%04X; write the name without it", text,
                          invisible);
-    int rc = idn2_lookup_u8((const uint8_t *)text, (uint8_t **)&ascii, IDN2_NFC_INPUT | IDN2_NONTRANSITIONAL);
-    if (rc != IDN2_OK)
-        return error_set(err, -EINVAL,
-                         "\"%s\" is not a valid international name (%s); write the name as it is registered", text,
-                         idn2_strerror_name(rc));
+    int rc = idn_lookup(text, IDN2_NFC_INPUT | IDN2_NONTRANSITIONAL, &ascii, err);
+    if (rc < 0) return rc;
     struct name_host host;
     int r = host_ascii(ascii, strlen(ascii), &host);
-    idn2_free(ascii);
+    idn.idn2_free(ascii);
     if (r == 0 && host.is_address)
         return error_set(err, -EINVAL, "\"%s\" is an address in foreign digits; write it in ASCII", text);
     if (r != 0 || !policy_labels_ok(host.name)) return policy_mistake(text, strlen(text), err);
@@ -217,18 +235,18 @@ int name_from_policy(const char *text, size_t len, struct name_host *ret_host, s
         return error_set(err, -EINVAL, "host \"%s\" has a label that starts or ends with '-'; remove it", copy);
     }
     // A label that says it is punycode has to be (RFC 5891 5.4).
-    char *checked = NULL;
-    bool coded = strncmp(host.name, "xn--", 4) == 0 || strstr(host.name, ".xn--");
-    int rc = coded ? idn2_lookup_u8((const uint8_t *)host.name, (uint8_t **)&checked, IDN2_NONTRANSITIONAL) : IDN2_OK;
-    idn2_free(checked);
-    if (rc != IDN2_OK)
-        return error_set(err, -EINVAL, "\"%s\" is not a valid international name (%s); write the name as it is registered",
-                         copy, idn2_strerror_name(rc));
+    if (strncmp(host.name, "xn--", 4) == 0 || strstr(host.name, ".xn--")) {
+        char *checked = NULL;
+        int rc = idn_lookup(host.name, IDN2_NONTRANSITIONAL, &checked, err);
+        if (rc < 0) return rc;
+        idn.idn2_free(checked);
+    }
     *ret_host = host;
     return 0;
 }
 
 bool name_is_public_suffix(const char *name) {
-    const psl_ctx_t *list = psl_builtin();
-    return list && psl_is_public_suffix(list, name);
+    size_t count = sizeof(psl_calls) / sizeof(psl_calls[0]);
+    const psl_ctx_t *list = library_load("libpsl.so.5", psl_calls, count, &psl, NULL) == 0 ? psl.psl_builtin() : NULL;
+    return list && psl.psl_is_public_suffix(list, name);
 }

@@ -138,8 +138,11 @@ static const struct skeleton_step skeleton_link_steps[] = {
     {.what = "add the sandbox's address to lo", .build = skeleton_address, .needs = "CONFIG_IPV6, not turned off by ipv6.disable=1"},
 };
 
+// The kernel sends two TCP segments as one packet at least. Of the size that lo's own MTU makes them, that is an IPv6 packet of
+// over 64 KiB, with an extension header for its length, which the rules refuse as they refuse all of those.
+#define TCP_MTU 32768
 static const struct skeleton_step skeleton_tproxy_steps[] = {
-    {.what = "add the default route", .build = skeleton_default, .needs = "CONFIG_IPV6", .table = RT_TABLE_MAIN},
+    {.what = "add the default route", .build = skeleton_default, .needs = "CONFIG_IPV6", .table = RT_TABLE_MAIN, .mtu = TCP_MTU},
     {.what = "add the default route for UDP", .build = skeleton_default, .needs = NEEDS_RULES, .table = TABLE_UDP, .mtu = 1500},
     {.what = "add the route to the gate", .build = skeleton_default, .needs = NEEDS_RULES, .table = TABLE_LOCAL},
     {.what = "add the rule for held packets", .build = skeleton_rule, .needs = NEEDS_RULES, .table = TABLE_LOCAL,

@@ -4,12 +4,12 @@
 #include "vault/authority.h"
 
 #include <errno.h>
-#include <openssl/x509v3.h>
 
 #include "base/mem.h"
 #include "vault/certificate.h"
 #include "vault/secure.h"
 #include "vault/state_folder.h"
+#include "vault/crypto.h"
 
 static const char authority_word[] = "penstock-ca 1\n";
 #define WORD_LEN (sizeof(authority_word) - 1)

@@ -5,12 +5,10 @@
 #include "vault/certificate.h"
 
 #include <errno.h>
-#include <openssl/core_names.h>
-#include <openssl/param_build.h>
-#include <openssl/x509v3.h>
 
 #include "base/name.h"
 #include "base/random.h"
+#include "vault/crypto.h"
 
 #define GROUP "prime256v1"
 #define COMMON_NAME_MAX 64 // RFC 5280, ub-common-name

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "vault/certificate.h"
 #include "vault/secure.h"
+#include "vault/crypto.h"
 
 void leaf_cache_init(struct leaf_cache *cache, struct authority *authority) {
     *cache = (struct leaf_cache){.authority = authority};

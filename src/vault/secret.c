@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <event2/event.h>
-#include <openssl/crypto.h>
 #include <sys/mman.h>
 
 #include "base/mem.h"
@@ -16,6 +15,7 @@
 #include "vault/secure.h"
 #include "vault/source.h"
 #include "vault/vault.h"
+#include "vault/crypto.h"
 
 #define COMMAND_AGAIN_US 5000000 // after a failure
 

@@ -5,13 +5,13 @@
 #include "vault/secret_store.h"
 
 #include <errno.h>
-#include <openssl/evp.h>
 
 #include "base/mem.h"
 #include "base/random.h"
 #include "vault/secure.h"
 #include "vault/state_folder.h"
 #include "vault/vault.h"
+#include "vault/crypto.h"
 
 static const char store_word[] = "penstock-secret 1\n";
 #define WORD_LEN (sizeof(store_word) - 1)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vault/secure.h"
+#include "vault/crypto.h"
 
 #include <errno.h>
-#include <openssl/crypto.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 

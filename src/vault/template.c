@@ -2,9 +2,9 @@
 #include "vault/template.h"
 
 #include <errno.h>
-#include <openssl/evp.h>
 
 #include "vault/secure.h"
+#include "vault/crypto.h"
 
 #define PLACE "{secret}"
 #define BASIC "Basic "

@@ -12,7 +12,6 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <grp.h>
-#include <openssl/pem.h>
 #include <signal.h>
 #include <stddef.h>
 #include <sys/resource.h>
@@ -24,6 +23,7 @@
 #include "vault/secure.h"
 #include "vault/source.h"
 #include "vault/vault_gate.h"
+#include "vault/crypto.h"
 
 #define START_TIMEOUT_MS 10000
 
