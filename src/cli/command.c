@@ -101,6 +101,10 @@ int cli_usage_error(int status, const char *command, const char *format, ...) {
     return cli_fail(status, &err);
 }
 
+int cli_unknown(int status, const char *command, const char *word) {
+    return cli_usage_error(status, command, "unknown %s \"%.200s\"", word[0] == '-' ? "option" : "argument", word);
+}
+
 static void print_help(FILE *out) {
     fprintf(out,
             "penstock: the network layer for agent sandboxes\n\nUsage: penstock COMMAND [ARGUMENT]...\n\nCommands:\n");

@@ -151,7 +151,7 @@ def test_home_is_no_working_directory(box, tmp_path_factory):
         os.makedirs(os.path.join(box.home, name), exist_ok=True)
         box.give(os.path.join(box.home, name))
         result = script(box, "true", cwd=os.path.join(box.home, name))
-        assert result.code == 125 and f"'{name}'" in result.err, result
+        assert result.code == 125 and f'"{name}"' in result.err, result
     if box.kind == "user":  # the lab's user database has its home
         for env in ({"HOME": other}, {"HOME": ""}):
             result = script(box, "true", cwd=box.home, env=env)
