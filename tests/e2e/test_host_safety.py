@@ -168,7 +168,7 @@ def test_more_arguments_than_bubblewrap_takes(box):
     assert (result.code, result.out.split()[:2]) == (0, ["30000", "0"]), result.err
 
 
-@pytest.mark.parametrize("first_line,word", [("#!/nonexistent/i\n", "'/nonexistent/i'"), ("#!/bin/sh\r\n", "CRLF")])
+@pytest.mark.parametrize("first_line,word", [("#!/nonexistent/i\n", '"/nonexistent/i"'), ("#!/bin/sh\r\n", "CRLF")])
 def test_missing_interpreter(box, first_line, word):
     with open(box.file("script", first_line, 0o755), "w", encoding="utf-8", newline="") as file:
         file.write(first_line + "exit 3\n")

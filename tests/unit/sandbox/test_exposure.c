@@ -76,17 +76,17 @@ static void test_homes(void **state) {
     static const struct {
         const char *cwd, *fault;
     } refused[] = {
-        {"/people", "a parent of the home folder of 'alice'"},
-        {"/people/homes", "a parent of the home folder of 'alice'"},
-        {"/people/homes/alice", "the home folder of 'alice'"},
-        {"/people/homes/alice/.ssh", "in '.ssh' of the home folder of 'alice'"},
-        {"/home/.ssh", "in '.ssh' of your home folder"},
-        {"/home/.gnupg/private-keys-v1.d", "in '.gnupg'"},
-        {"/home/.aws", "in '.aws'"},
-        {"/home/.kube/cache", "in '.kube'"},
-        {"/home/.config", "in '.config'"},
-        {"/home/.config/systemd/user", "in '.config/systemd'"},
-        {"/home/.local/bin", "in '.local/bin'"},
+        {"/people", "a parent of the home folder of \"alice\""},
+        {"/people/homes", "a parent of the home folder of \"alice\""},
+        {"/people/homes/alice", "the home folder of \"alice\""},
+        {"/people/homes/alice/.ssh", "in \".ssh\" of the home folder of \"alice\""},
+        {"/home/.ssh", "in \".ssh\" of your home folder"},
+        {"/home/.gnupg/private-keys-v1.d", "in \".gnupg\""},
+        {"/home/.aws", "in \".aws\""},
+        {"/home/.kube/cache", "in \".kube\""},
+        {"/home/.config", "in \".config\""},
+        {"/home/.config/systemd/user", "in \".config/systemd\""},
+        {"/home/.local/bin", "in \".local/bin\""},
     };
     for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
         assert_int_equal(check_cwd(below(refused[i].cwd), &err), -EINVAL);
