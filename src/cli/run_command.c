@@ -121,13 +121,23 @@ static int run_parse(struct run_options *options, int argc, char **argv, struct 
     return 0;
 }
 
+// The number in "fd:N" and in the names that systems have for the same; NULL: a file.
+static const char *run_log_number(const char *log) {
+    static const char *const prefixes[] = {"fd:", "/dev/fd/", "/proc/self/fd/"};
+    for (size_t i = 0; i < ARRAY_LENGTH(prefixes); i++)
+        if (strncmp(log, prefixes[i], strlen(prefixes[i])) == 0) return log + strlen(prefixes[i]);
+    if (strcmp(log, "/dev/stdout") == 0) return "1";
+    return strcmp(log, "/dev/stderr") == 0 ? "2" : NULL;
+}
+
 // "FILE" or "fd:N". 0 and the descriptor (-1: no log).
 static int run_open_log(const char *log, int *ret_fd, struct error *err) {
     uint64_t number;
     *ret_fd = -1;
     if (!log) return 0;
-    if (strncmp(log, "fd:", 3) == 0) {
-        if (number_parse(log + 3, strlen(log + 3), 0, 1 << 20, &number) < 0 || fcntl((int)number, F_GETFD) < 0) {
+    const char *text = run_log_number(log);
+    if (text) {
+        if (number_parse(text, strlen(text), 0, 1 << 20, &number) < 0 || fcntl((int)number, F_GETFD) < 0) {
             return error_set(err, -EINVAL, "--log \"%s\": not an open descriptor; write fd:N with a descriptor that is "
                                            "open for writing, or a file name", log);
         }
@@ -137,7 +147,7 @@ static int run_open_log(const char *log, int *ret_fd, struct error *err) {
         }
         *ret_fd = fcntl((int)number, F_DUPFD_CLOEXEC, 3);
     } else {
-        // Neither a link that a sandbox left there nor a pipe without a reader: a plain file, or a device such as /dev/stderr.
+        // Neither a link that a sandbox left there nor a pipe without a reader: a plain file, or a device such as /dev/null.
         int follow = strncmp(log, "/dev/", 5) == 0 ? 0 : O_NOFOLLOW;
         *ret_fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | follow, 0600);
         if (*ret_fd >= 0) fcntl(*ret_fd, F_SETFL, O_APPEND);
@@ -237,7 +247,7 @@ static int run_typed(struct run_options *options, struct policy_model *model, en
                                  .log_fd = log_fd, .quiet = options->quiet, .proxy = options->proxy,
                                  .policy_file = options->policy.policy_file,
                                  .node_config = options->policy.node_config,
-                                 .log_file = options->log && strncmp(options->log, "fd:", 3) != 0 ? options->log : NULL};
+                                 .log_file = options->log && !run_log_number(options->log) ? options->log : NULL};
         status = daemon_run(&run);
     }
     daemon_learn_free(learn);

@@ -160,7 +160,7 @@ int place_check_shared(const char *option, const char *path, struct error *err) 
         return error_set(err, -EINVAL, "%s \"%s\" cannot be used: %s", option, path, strerror(errno));
     // What neither opens nor can be entered would be an empty place inside.
     if (access(path, R_OK) < 0 && access(path, X_OK) < 0)
-        return error_set(err, -EACCES, "%s \"%s\" cannot be read: %s; name what this user can read, or leave it out", option,
+        return error_set(err, -EINVAL, "%s \"%s\" cannot be read: %s; name what this user can read, or leave it out", option,
                          path, strerror(errno));
     if (S_ISSOCK(st.st_mode))
         return error_set(

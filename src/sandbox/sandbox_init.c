@@ -126,6 +126,7 @@ int main(int argc, char **argv) {
     char **words = read_words((int)parse(argv[4], 10));
     if (!words) return 125;
     int status = (int)parse(argv[1], 10), failed[2], error = 0;
+    uint64_t mask = parse(argv[3], 16);
     settle_descriptors(status, argv[2][0] == '-' ? -1 : (int)parse(argv[2], 10));
     prctl(PR_SET_NAME, SANDBOX_INIT_NAME);
     show_name(argv);
@@ -134,7 +135,7 @@ int main(int argc, char **argv) {
     syscall(SYS_close_range, status, status, CLOSE_RANGE_CLOEXEC);
     if (pipe2(failed, O_CLOEXEC) < 0) return 125;
     pid_t command = fork();
-    if (command == 0) run_command(status, failed[1], parse(argv[3], 16), words[0], words + 1);
+    if (command == 0) run_command(status, failed[1], mask, words[0], words + 1);
     close(failed[1]);
     if (command < 0)
         error = errno;
