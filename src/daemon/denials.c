@@ -61,10 +61,25 @@ static struct denial *find_row(struct denials *denials, const struct ipc_decisio
     return row;
 }
 
+// Two entries that differ in their ports alone are one: the port goes into the brackets of the first. False if they are not,
+// or there is no room.
+static bool merge_ports(char known[POLICY_HINT_SIZE], const char *hint) {
+    const char *list = strstr(hint, "ports: ["), *end = list ? strchr(list, ']') : NULL;
+    char *known_end = strchr(known, ']'), merged[POLICY_HINT_SIZE];
+    if (!end || !known_end || strcmp(end, known_end) != 0) return false;
+    size_t head = (size_t)(list - hint) + strlen("ports: [");
+    if (strncmp(known, hint, head) != 0) return false;
+    int len = snprintf(merged, sizeof(merged), "%.*s, %s", (int)(known_end - known), known, hint + head);
+    if (len < 0 || (size_t)len >= sizeof(merged)) return false;
+    memcpy(known, merged, (size_t)len + 1);
+    return true;
+}
+
 static void add_hint(struct denial *row, const char *hint) {
-    if (!hint[0] || row->hint_count == DENIALS_PORTS) return;
+    if (!hint[0]) return;
     for (size_t i = 0; i < row->hint_count; i++)
-        if (strcmp(row->hints[i], hint) == 0) return;
+        if (strcmp(row->hints[i], hint) == 0 || merge_ports(row->hints[i], hint)) return;
+    if (row->hint_count == DENIALS_PORTS) return;
     snprintf(row->hints[row->hint_count++], POLICY_HINT_SIZE, "%s", hint);
 }
 
@@ -86,27 +101,32 @@ void denials_add(struct denials *denials, const struct ipc_decision *record) {
 
 // ---- the summary ----
 
-static bool takes(const char *hint, const char *option, const char **ret_value) {
+// The value of an option, which ends at the first space: what is behind that is words (in parentheses).
+static bool takes(const char *hint, const char *option, const char **ret_value, int *ret_len) {
     size_t len = strlen(option);
-    if (strncmp(hint, option, len) != 0 || strchr(hint + len, ' ')) return false;
+    if (strncmp(hint, option, len) != 0) return false;
     *ret_value = hint + len;
+    *ret_len = (int)strcspn(hint + len, " ");
     return true;
 }
 
 // A hint as an entry of a native policy; what has no such form as it is.
 static void print_entry(const char *hint, FILE *out) {
     const char *value;
-    if (takes(hint, "--allow-cidr ", &value)) {
-        fprintf(out, "- cidr: \"%s\"", value);
-    } else if (takes(hint, "--allow ", &value)) {
-        const char *port = strrchr(value, ':');
-        int len = port ? (int)(port - value) : (int)strlen(value);
-        if (port) fprintf(out, "- {host: \"%.*s\", ports: [%s]}", len, value, port + 1);
-        else fprintf(out, "- host: \"%s\"", value);
-    } else if (strncmp(hint, "policy entry ", 13) == 0) {
-        fprintf(out, "- %s", hint + 13);
+    int len;
+    if (takes(hint, "--allow-cidr ", &value, &len)) {
+        fprintf(out, "- cidr: \"%.*s\"%s", len, value, value + len);
+    } else if (takes(hint, "--allow ", &value, &len)) {
+        const char *port = memchr(value, ':', (size_t)len);
+        if (port) fprintf(out, "- {host: \"%.*s\", ports: [%.*s]}", (int)(port - value), value, (int)(value + len - port - 1), port + 1);
+        else fprintf(out, "- host: \"%.*s\"", len, value);
+        fputs(value + len, out);
+    } else if (takes(hint, "--allow-private", &value, &len)) {
+        fprintf(out, "private: true in its entry%s", value);
+    } else if (takes(hint, "policy entry ", &value, &len)) {
+        fprintf(out, "- %s", value);
     } else {
-        fputs(strcmp(hint, "--allow-private") == 0 ? "private: true in its entry" : hint, out);
+        fputs(hint, out);
     }
 }
 
@@ -114,7 +134,7 @@ static bool print_hints(const struct denial *row, const char *policy_file, FILE 
     bool options = false;
     for (size_t i = 0; i < row->hint_count; i++) {
         if (i == 0 && policy_file) fprintf(out, "; to allow, in \"%s\" under allow: ", policy_file);
-        else fputs(i == 0 ? "; to allow: " : policy_file ? ", " : " ", out);
+        else fputs(i == 0 ? "; to allow: " : policy_file || row->hints[i][0] != '-' ? ", " : " ", out);
         if (policy_file) print_entry(row->hints[i], out);
         else fputs(row->hints[i], out);
         options |= row->hints[i][0] == '-';

@@ -59,7 +59,7 @@ def test_no_user_namespaces(box):
 def test_in_a_sandbox(box):
     """Everything would be missing there, for one reason."""
     result = box.raw("run", "--read", box.program, "--", box.program, "doctor")
-    assert result.code == 1 and "this is a sandbox already" in result.out and result.out.count("missing ") == 1, result
+    assert result.code == 1 and "this is a sandbox already" in result.out and result.out.count("missing  ") == 1, result
 
 
 def test_no_bubblewrap(box):

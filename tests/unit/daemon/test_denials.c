@@ -61,6 +61,12 @@ static void test_entries_of_a_file(void **state) {
     add(denials, POLICY_TCP, "b.example", 80, POLICY_NOT_HTTPS, "policy entry {host: b.example, protocol: http, ports: [80]}");
     add(denials, POLICY_TCP, "c.example", 443, POLICY_PRIVATE_ADDRESS, "--allow-private");
     add(denials, POLICY_TCP, "d.example", 443, POLICY_BASE_DENIED, "something else");
+    add(denials, POLICY_TCP, "e.example", 443, POLICY_PRIVATE_ADDRESS, "--allow-private (words)");
+    for (uint16_t port = 1; port < 9; port++) {
+        char hint[POLICY_HINT_SIZE];
+        snprintf(hint, sizeof(hint), "policy entry {cidr: \"192.0.2.1\", protocol: tcp, ports: [%u]} (words)", port);
+        add(denials, POLICY_TCP, "192.0.2.1", port, POLICY_BASE_DENIED, hint);
+    }
     assert_printed(denials, "p.yaml", true,
                    "penstock: denied tcp 203.0.113.9:22 (base_denied) 1 time; to allow, in \"p.yaml\" under allow: "
                    "- cidr: \"203.0.113.9\"\n"
@@ -71,7 +77,11 @@ static void test_entries_of_a_file(void **state) {
                    "penstock: denied tcp c.example:443 (private_address) 1 time; to allow, in \"p.yaml\" under allow: "
                    "private: true in its entry\n"
                    "penstock: denied tcp d.example:443 (base_denied) 1 time; to allow, in \"p.yaml\" under allow: "
-                   "something else\n");
+                   "something else\n"
+                   "penstock: denied tcp e.example:443 (private_address) 1 time; to allow, in \"p.yaml\" under allow: "
+                   "private: true in its entry (words)\n"
+                   "penstock: denied tcp 192.0.2.1:1,2,3,4 and other ports (base_denied) 8 times; to allow, in \"p.yaml\" under "
+                   "allow: - {cidr: \"192.0.2.1\", protocol: tcp, ports: [1, 2, 3, 4]} (words)\n");
     denials_free(denials);
 }
 
