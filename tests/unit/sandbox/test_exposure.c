@@ -46,7 +46,7 @@ static int set_up(void **state) {
 
 static int check_cwd(const char *cwd, struct error *err) {
     struct home entries[] = {{.path = below("/home"), .whose = "your home folder"},
-                             {.path = below("/people/homes/alice"), .whose = "the home folder of 'alice'"}};
+                             {.path = below("/people/homes/alice"), .whose = "the home folder of \"alice\""}};
     struct home_list homes = {.entries = entries, .count = 2};
     return place_check_cwd(cwd, &homes, err);
 }
