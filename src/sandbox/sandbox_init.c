@@ -16,7 +16,6 @@
 #include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -118,7 +117,7 @@ static void settle_descriptors(int status, int error) {
 static void show_name(char **argv) {
     size_t size = (size_t)(argv[ARGUMENTS - 1] + strlen(argv[ARGUMENTS - 1]) - argv[0]) + 1;
     memset(argv[0], 0, size);
-    snprintf(argv[0], size, "%s", SANDBOX_INIT_NAME);
+    if (size >= sizeof(SANDBOX_INIT_NAME)) memcpy(argv[0], SANDBOX_INIT_NAME, sizeof(SANDBOX_INIT_NAME));
 }
 
 int main(int argc, char **argv) {

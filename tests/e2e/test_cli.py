@@ -51,6 +51,8 @@ BAD = [
     (["--type", "host", "--log", "log"], "--log: DangerousLocalSandbox has no"),
     (["--type", "host", "--read", "/usr"], "--read: DangerousLocalSandbox has no"),
     (["--type", "host", "--write", "."], "--write: DangerousLocalSandbox has no"),
+    (["--type", "host", "--learn", "a.yaml"], "--learn: DangerousLocalSandbox has no"),
+    (["--type", "host", "--proxy"], "--proxy: DangerousLocalSandbox has no"),
     (["--type", "host", "--dns", "192.0.2.1"], "--dns: DangerousLocalSandbox has no"),
     (["--log", "a.jsonl", "--log", "b.jsonl"], 'given twice ("a.jsonl" and "b.jsonl")'),
     (["--learn", "a.yaml", "--learn", "b.yaml"], 'given twice ("a.yaml" and "b.yaml")'),

@@ -204,7 +204,7 @@ BAD = [
     ("--learn learned.yaml --network all", "--network all"),
     ("--learn learned.yaml --deny-cidr 203.0.113.0/24", "--deny-cidr 203.0.113.0/24"),
     ("--learn learned.yaml --type bashkit", "bashkit"),
-    ("--learn learned.yaml --type host", "--learn: DangerousLocalSandbox"),
+    ("--learn learned.yaml --type host", "DangerousLocalSandbox has no"),
     ("--learn learned.yaml --policy missing.yaml", "missing.yaml"),
 ]
 
