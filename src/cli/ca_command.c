@@ -76,7 +76,7 @@ int cli_ca(int argc, char **argv) {
     for (size_t i = 0; argc > 1 && i < ARRAY_LENGTH(ca_actions); i++) {
         if (strcmp(argv[1], ca_actions[i].word) != 0) continue;
         if (argc - 2 > ca_actions[i].most)
-            return cli_usage_error(CLI_INVALID, "ca", "unknown argument \"%.200s\"", argv[argc - 1]);
+            return cli_unknown(CLI_INVALID, "ca", argv[argc - 1]);
         struct error err = {0};
         AUTO_FREE char *pem = NULL;
         int r = vault_ca_certificate(&pem, &err);
@@ -84,5 +84,5 @@ int cli_ca(int argc, char **argv) {
         return r < 0 ? cli_fail(CA_FAILED, &err) : CLI_OK;
     }
     if (argc < 2) return cli_usage_error(CLI_INVALID, "ca", "say what to do: export or install");
-    return cli_usage_error(CLI_INVALID, "ca", "unknown argument \"%.200s\"", argv[1]);
+    return cli_unknown(CLI_INVALID, "ca", argv[1]);
 }

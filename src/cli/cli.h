@@ -20,8 +20,11 @@ const struct cli_command *cli_command_find(const char *name);
 
 // Dispatches argv by the table; the exit status. "penstock", "help", "--help", "--version" are handled here.
 int cli_main(int argc, char **argv);
-// For an option that nobody knows, or a missing value: one line with a hint at --help. Returns status.
+// For what is wrong with the command line: one line with a hint at --help. Returns status.
 int cli_usage_error(int status, const char *command, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+// The same for a word of the command line that nobody knows.
+int cli_unknown(int status, const char *command, const char *word);
 
 int cli_run(int argc, char **argv);
 int cli_check(int argc, char **argv);

@@ -36,7 +36,7 @@ static const struct cli_command cli_commands[] = {
      "                           policy that allows what CMD did; the log says what POLICY would have refused\n"
      "  --proxy                  offer an HTTP and a SOCKS5 proxy inside too, for tools that insist on one, and point\n"
      "                           HTTP_PROXY and its like to them; the policy is the same\n"
-     "  --quiet                  no summary of refused destinations at the end\n"
+     "  --quiet                  no warnings, and no summary of refused destinations at the end\n"
      "\nExit status: that of CMD, 128+N if signal N ended it, 125 for errors of penstock itself, 126 if CMD cannot be\n"
      "executed, 127 if it is not found.\n"},
     {"check", cli_check, "check a policy, or what it says about one request",
@@ -99,6 +99,10 @@ int cli_usage_error(int status, const char *command, const char *format, ...) {
     va_end(args);
     error_set(&err, -EINVAL, "%s; see `penstock %s%s--help`", text, command, *command ? " " : "");
     return cli_fail(status, &err);
+}
+
+int cli_unknown(int status, const char *command, const char *word) {
+    return cli_usage_error(status, command, "unknown %s \"%.200s\"", word[0] == '-' ? "option" : "argument", word);
 }
 
 static void print_help(FILE *out) {

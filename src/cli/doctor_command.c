@@ -16,7 +16,7 @@ static int take_flags(int argc, char **argv, const struct flag *flags, size_t co
     for (int i = 1; i < argc; i++) {
         size_t at = 0;
         while (at < count && strcmp(argv[i], flags[at].name) != 0) at++;
-        if (at == count) return cli_usage_error(CLI_INVALID, argv[0], "unknown argument \"%.200s\"", argv[i]);
+        if (at == count) return cli_unknown(CLI_INVALID, argv[0], argv[i]);
         *flags[at].value = true;
     }
     return 0;

@@ -31,7 +31,7 @@ int cli_presets(int argc, char **argv) {
         if (strcmp(argv[i], "--json") == 0)
             json = true;
         else if (argv[i][0] == '-' || name)
-            return cli_usage_error(CLI_INVALID, "presets", "unknown argument \"%.200s\"", argv[i]);
+            return cli_unknown(CLI_INVALID, "presets", argv[i]);
         else
             name = argv[i];
     }

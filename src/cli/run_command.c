@@ -35,16 +35,17 @@ struct run_option {
     const char *name;
     enum run_option_kind kind;
     size_t offset; // in struct run_options
+    const char *host_lacks; // what type host has none of, so that the option cannot stand there; NULL: it can
 };
 
 static const struct run_option run_table[] = {
-    {"--dns", RUN_OPTION_LIST, offsetof(struct run_options, dns)},
-    {"--read", RUN_OPTION_LIST, offsetof(struct run_options, reads)},
-    {"--write", RUN_OPTION_LIST, offsetof(struct run_options, writes)},
-    {"--log", RUN_OPTION_TEXT, offsetof(struct run_options, log)},
-    {"--learn", RUN_OPTION_TEXT, offsetof(struct run_options, learn)},
-    {"--proxy", RUN_OPTION_FLAG, offsetof(struct run_options, proxy)},
-    {"--quiet", RUN_OPTION_FLAG, offsetof(struct run_options, quiet)},
+    {"--dns", RUN_OPTION_LIST, offsetof(struct run_options, dns), "resolver"},
+    {"--read", RUN_OPTION_LIST, offsetof(struct run_options, reads), "view of the files of its own"},
+    {"--write", RUN_OPTION_LIST, offsetof(struct run_options, writes), "view of the files of its own"},
+    {"--log", RUN_OPTION_TEXT, offsetof(struct run_options, log), "gate that could write a log"},
+    {"--learn", RUN_OPTION_TEXT, offsetof(struct run_options, learn), "gate that could learn"},
+    {"--proxy", RUN_OPTION_FLAG, offsetof(struct run_options, proxy), "gate that could be a proxy"},
+    {"--quiet", RUN_OPTION_FLAG, offsetof(struct run_options, quiet), NULL},
 };
 
 static int run_store(struct run_options *options, const struct run_option *option, const char *value,
@@ -55,6 +56,9 @@ static int run_store(struct run_options *options, const struct run_option *optio
         *(bool *)field = true;
         return 0;
     case RUN_OPTION_TEXT:
+        if (*(const char **)field)
+            return error_set(err, -EINVAL, "%s: given twice (\"%.100s\" and \"%.100s\"); keep one", option->name,
+                             *(const char **)field, value);
         *(const char **)field = value;
         return 0;
     case RUN_OPTION_LIST:
@@ -77,12 +81,12 @@ static int run_take(struct run_options *options, int argc, char **argv, int *ind
         if (strncmp(word, option->name, len) != 0 || (word[len] != 0 && word[len] != '=')) continue;
         const char *value = word[len] == '=' ? word + len + 1 : NULL;
         if (option->kind == RUN_OPTION_FLAG && value) {
-            return error_set(err, -EINVAL, "\"%s\": %s takes no value; leave \"=%s\" out", word, option->name, value);
+            return error_set(err, -EINVAL, "%s takes no value, not \"%.100s\"; remove it", option->name, value);
         }
         if (option->kind != RUN_OPTION_FLAG && !value) {
             value = *index + 1 < argc ? argv[++*index] : NULL;
             if (!value || strcmp(value, "--") == 0) {
-                return error_set(err, -EINVAL, "%s: a value is missing; see penstock run --help", option->name);
+                return error_set(err, -EINVAL, "%s needs a value; see `penstock run --help`", option->name);
             }
         }
         if (value && !*value) return error_set(err, -EINVAL, "%s \"\": the value is empty; write one", option->name);
@@ -107,7 +111,7 @@ static int run_parse(struct run_options *options, int argc, char **argv, struct 
         }
         int rc = policy_options_take(&options->policy, argc, argv, &index, err);
         if (rc == 0) rc = run_take(options, argc, argv, &index, err);
-        if (rc == 0) rc = error_set(err, -EINVAL, "unknown option \"%s\": see penstock run --help", word);
+        if (rc == 0) rc = error_set(err, -EINVAL, "unknown option \"%.200s\"; see `penstock run --help`", word);
         if (rc < 0) return rc;
     }
     if (!options->command || !options->command[0]) {
@@ -117,13 +121,23 @@ static int run_parse(struct run_options *options, int argc, char **argv, struct 
     return 0;
 }
 
+// The number in "fd:N" and in the names that systems have for the same; NULL: a file.
+static const char *run_log_number(const char *log) {
+    static const char *const prefixes[] = {"fd:", "/dev/fd/", "/proc/self/fd/"};
+    for (size_t i = 0; i < ARRAY_LENGTH(prefixes); i++)
+        if (strncmp(log, prefixes[i], strlen(prefixes[i])) == 0) return log + strlen(prefixes[i]);
+    if (strcmp(log, "/dev/stdout") == 0) return "1";
+    return strcmp(log, "/dev/stderr") == 0 ? "2" : NULL;
+}
+
 // "FILE" or "fd:N". 0 and the descriptor (-1: no log).
 static int run_open_log(const char *log, int *ret_fd, struct error *err) {
     uint64_t number;
     *ret_fd = -1;
     if (!log) return 0;
-    if (strncmp(log, "fd:", 3) == 0) {
-        if (number_parse(log + 3, strlen(log + 3), 0, 1 << 20, &number) < 0 || fcntl((int)number, F_GETFD) < 0) {
+    const char *text = run_log_number(log);
+    if (text) {
+        if (number_parse(text, strlen(text), 0, 1 << 20, &number) < 0 || fcntl((int)number, F_GETFD) < 0) {
             return error_set(err, -EINVAL, "--log \"%s\": not an open descriptor; write fd:N with a descriptor that is "
                                            "open for writing, or a file name", log);
         }
@@ -133,22 +147,44 @@ static int run_open_log(const char *log, int *ret_fd, struct error *err) {
         }
         *ret_fd = fcntl((int)number, F_DUPFD_CLOEXEC, 3);
     } else {
-        // Neither a link that a sandbox left there nor a pipe without a reader: a plain file, or a device such as /dev/stderr.
+        // Neither a link that a sandbox left there nor a pipe without a reader: a plain file, or a device such as /dev/null.
         int follow = strncmp(log, "/dev/", 5) == 0 ? 0 : O_NOFOLLOW;
         *ret_fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | follow, 0600);
         if (*ret_fd >= 0) fcntl(*ret_fd, F_SETFL, O_APPEND);
     }
     if (*ret_fd >= 0) return 0;
-    return error_set(err, -EINVAL, "--log \"%s\": %s; name a file that can be written", log, strerror(errno));
+    const char *why = errno == ENOENT ? "its folder does not exist" : strerror(errno);
+    return error_set(err, -EINVAL, "--log \"%s\": %s; name a file that can be written", log, why);
+}
+
+static bool run_given(const struct run_options *options, const struct run_option *option) {
+    const void *field = (const char *)options + option->offset;
+    switch (option->kind) {
+    case RUN_OPTION_FLAG:
+        return *(const bool *)field;
+    case RUN_OPTION_TEXT:
+        return *(const char *const *)field != NULL;
+    case RUN_OPTION_LIST:
+        break;
+    }
+    return ((const struct run_list *)field)->count > 0;
 }
 
 // Type host: no sandbox at all. The type's check has made sure that nothing else than "all" was asked for.
-static int run_directly(char **command) {
+static int run_directly(const struct run_options *options, struct error *err) {
+    char **command = options->command;
+    const char *display = policy_type_info(POLICY_TYPE_HOST)->display;
+    for (size_t i = 0; i < ARRAY_LENGTH(run_table); i++) {
+        if (!run_table[i].host_lacks || !run_given(options, &run_table[i])) continue;
+        error_set(err, -EINVAL, "%s: %s has no %s; leave %s out", run_table[i].name, display, run_table[i].host_lacks,
+                  run_table[i].name);
+        return cli_fail(CLI_RUN_ERROR, err);
+    }
+    if (!options->quiet) fprintf(stderr, "penstock: warning: %s enforces nothing: the command runs on this host as it is\n", display);
     execvp(command[0], command);
     int status = errno == ENOENT ? CLI_NOT_FOUND : CLI_CANNOT_EXECUTE;
-    struct error err = {0};
-    error_set(&err, -errno, "%s: %s; check its name and PATH", command[0], strerror(errno));
-    return cli_fail(status, &err);
+    error_set(err, -errno, "\"%s\": %s; check its name and PATH", command[0], strerror(errno));
+    return cli_fail(status, err);
 }
 
 // Type bashkit: one argument, the text of a script. The caller's list is replaced by that of the shell.
@@ -177,19 +213,19 @@ static int run_typed(struct run_options *options, struct policy_model *model, en
                      struct error *err) {
     const struct policy_type_info *info = policy_type_info(type);
     if (type == POLICY_TYPE_NONE) {
-        error_set(err, -EINVAL, "%s runs nothing, so \"%s\" cannot be run; leave --type none out or name another type",
+        error_set(err, -EINVAL, "%s runs nothing, so \"%s\" cannot be run; leave type none out or name another type",
                   info->display, options->command[0]);
         return cli_fail(CLI_RUN_ERROR, err);
     }
     if (!info->built) {
-        error_set(err, -ENOTSUP, "%s: not built yet; use --type process", info->display);
+        if (options->policy.type)
+            error_set(err, -ENOTSUP, "%s: not built yet; use --type process", info->display);
+        else
+            error_set(err, -ENOTSUP, "%s: not built yet; write \"process\" as the type in \"%s\", or leave it out there",
+                      info->display, options->policy.policy_file);
         return cli_fail(CLI_RUN_ERROR, err);
     }
-    if (type == POLICY_TYPE_HOST && options->proxy) {
-        error_set(err, -EINVAL, "--proxy: %s has no gate that could be a proxy; leave --proxy out", info->display);
-        return cli_fail(CLI_RUN_ERROR, err);
-    }
-    if (type == POLICY_TYPE_HOST && !options->learn) return run_directly(options->command);
+    if (type == POLICY_TYPE_HOST) return run_directly(options, err);
     struct policy_node node = {0};
     struct learn *learn = NULL;
     const char *script[5];
@@ -211,7 +247,7 @@ static int run_typed(struct run_options *options, struct policy_model *model, en
                                  .log_fd = log_fd, .quiet = options->quiet, .proxy = options->proxy,
                                  .policy_file = options->policy.policy_file,
                                  .node_config = options->policy.node_config,
-                                 .log_file = options->log && strncmp(options->log, "fd:", 3) != 0 ? options->log : NULL};
+                                 .log_file = options->log && !run_log_number(options->log) ? options->log : NULL};
         status = daemon_run(&run);
     }
     daemon_learn_free(learn);

@@ -131,5 +131,5 @@ int cli_secret(int argc, char **argv) {
         return secret_actions[i].run(given ? argv[2] : NULL);
     }
     if (argc < 2) return cli_usage_error(CLI_INVALID, "secret", "say what to do: set, ls or rm");
-    return cli_usage_error(CLI_INVALID, "secret", "unknown argument \"%.200s\"", argv[1]);
+    return cli_unknown(CLI_INVALID, "secret", argv[1]);
 }

@@ -80,7 +80,7 @@ static void print_row(const struct policy_type_info *info) {
 int cli_types(int argc, char **argv) {
     bool json = argc > 1 && strcmp(argv[1], "--json") == 0;
     int known = json ? 2 : 1;
-    if (argc > known) return cli_usage_error(CLI_INVALID, "types", "unknown argument \"%.200s\"", argv[known]);
+    if (argc > known) return cli_unknown(CLI_INVALID, "types", argv[known]);
     if (json) {
         print_json();
         return CLI_OK;

@@ -11,35 +11,28 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "daemon/denials.h"
 #include "daemon/learn.h"
 
-#define DECISION_LOG_SHOWN 20
 #define DECISION_LOG_BATCH 65536 // bytes of lines that are written at once
-#define DECISION_LOG_DENIALS 256 // different destinations kept for the summary; a sandbox can make up any number
-
-struct denial {
-    char name[NAME_SIZE];
-    struct addr address;
-    uint16_t port;
-    uint8_t protocol, reason;
-    uint64_t count;
-    char hint[POLICY_HINT_SIZE];
-};
 
 struct decision_log {
     int fd;
     int failure;
     char sandbox[64];
     const struct learn *learn; // or NULL
-    struct denial *denials;
-    size_t denial_count;
-    uint64_t more; // denials of destinations that found no place
+    struct denials *denials;
     struct buf lines; // not written yet
 };
 
 struct decision_log *decision_log_new(int fd, const char *sandbox) {
     struct decision_log *log = NEW(struct decision_log);
     if (!log) return NULL;
+    log->denials = denials_new();
+    if (!log->denials) {
+        free(log);
+        return NULL;
+    }
     log->fd = fd;
     snprintf(log->sandbox, sizeof(log->sandbox), "%s", sandbox);
     return log;
@@ -49,7 +42,7 @@ void decision_log_free(struct decision_log *log) {
     if (!log) return;
     decision_log_flush(log);
     buf_done(&log->lines);
-    free(log->denials);
+    denials_free(log->denials);
     free(log);
 }
 
@@ -133,55 +126,14 @@ static bool decision_log_is_service(const struct ipc_decision *record, const str
     return request.dialled && policy_decide(policy, &request).verdict == POLICY_ALLOW;
 }
 
-static void decision_log_denied(struct decision_log *log, const struct ipc_decision *record) {
-    if (!log->denials) log->denials = NEW_ARRAY(struct denial, DECISION_LOG_DENIALS);
-    if (!log->denials) return;
-    for (size_t i = 0; i < log->denial_count; i++) {
-        struct denial *denial = &log->denials[i];
-        bool same_place = record->name[0] ? strcmp(denial->name, record->name) == 0
-                                          : !denial->name[0] && addr_equal(&denial->address, &record->address);
-        if (same_place && denial->port == record->port && denial->protocol == record->protocol &&
-            denial->reason == record->reason) {
-            denial->count++;
-            return;
-        }
-    }
-    if (log->denial_count == DECISION_LOG_DENIALS) {
-        log->more++;
-        return;
-    }
-    struct denial *denial = &log->denials[log->denial_count++];
-    *denial = (struct denial){.address = record->address, .port = record->port, .protocol = record->protocol,
-                              .reason = record->reason, .count = 1};
-    memcpy(denial->name, record->name, sizeof(denial->name));
-    memcpy(denial->hint, record->hint, sizeof(denial->hint) - 1);
-}
-
 int decision_log_record(struct decision_log *log, const struct ipc_decision *record, const struct policy *policy) {
     if (log->fd >= 0 && !log->failure) decision_log_line(log, record, policy);
     if (log->lines.len >= DECISION_LOG_BATCH) decision_log_flush(log);
     if (record->event == IPC_EVENT_DECISION && record->verdict == POLICY_DENY && !decision_log_is_service(record, policy))
-        decision_log_denied(log, record);
+        denials_add(log->denials, record);
     return log->failure;
 }
 
-bool decision_log_summary(const struct decision_log *log) {
-    bool hinted = false;
-    for (size_t i = 0; i < log->denial_count && i < DECISION_LOG_SHOWN; i++) {
-        const struct denial *denial = &log->denials[i];
-        char address[ADDR_TEXT_SIZE], port[16] = "";
-        const char *where = denial->name[0] ? denial->name : addr_format(&denial->address, address);
-        bool brackets = !denial->name[0] && denial->address.family == ADDR_IPV6 && denial->port;
-        if (denial->port && denial->protocol != POLICY_DNS) snprintf(port, sizeof(port), ":%u", denial->port);
-        fprintf(stderr, "penstock: denied %s %s%s%s%s (%s) %llu time%s%s%s\n", policy_protocol_name(denial->protocol),
-                brackets ? "[" : "", where, brackets ? "]" : "", port, policy_reason_name(denial->reason),
-                (unsigned long long)denial->count, denial->count == 1 ? "" : "s", denial->hint[0] ? "; to allow: " : "",
-                denial->hint);
-        hinted |= denial->hint[0] == '-';
-    }
-    size_t hidden = log->denial_count > DECISION_LOG_SHOWN ? log->denial_count - DECISION_LOG_SHOWN : 0;
-    if (hidden || log->more)
-        fprintf(stderr, "penstock: denied %s%zu other destinations; all of them are in the log that --log FILE writes\n",
-                log->more ? "more than " : "", hidden);
-    return hinted;
+bool decision_log_summary(const struct decision_log *log, const char *policy_file) {
+    return denials_print(log->denials, policy_file, stderr);
 }

@@ -20,6 +20,5 @@ int decision_log_record(struct decision_log *log, const struct ipc_decision *rec
 int decision_log_flush(struct decision_log *log);
 // From here on each line of what was allowed also says what a run without --learn would have made of it.
 void decision_log_learn(struct decision_log *log, const struct learn *learn);
-// Each denied destination once, with its count and the option that would allow it, to standard error. True if there was
-// any such option.
-bool decision_log_summary(const struct decision_log *log);
+// Each denied destination once, with its count and what would allow it, to standard error (denials.h).
+bool decision_log_summary(const struct decision_log *log, const char *policy_file);

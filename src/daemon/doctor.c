@@ -33,6 +33,15 @@ const struct doctor_check doctor_checks[] = {
 };
 const size_t doctor_check_count = ARRAY_LENGTH(doctor_checks);
 
+static void doctor_inside(struct doctor *doctor, struct doctor_finding *finding) {
+    (void)doctor;
+    doctor_say(finding, DOCTOR_MISSING, "this is a sandbox already");
+    doctor_fix(finding, "run penstock doctor outside; here run commands without penstock, the outer policy holds for them");
+}
+
+// In a sandbox of ours everything would be missing, for this one reason.
+static const struct doctor_check doctor_place = {"place", "a sandbox cannot be started inside another", doctor_inside};
+
 static const char *const doctor_words[] = {
     [DOCTOR_OK] = "ok", [DOCTOR_WARNING] = "warning", [DOCTOR_MISSING] = "missing"};
 static_assert(ARRAY_LENGTH(doctor_words) == DOCTOR_STATE_COUNT, "one word a state");
@@ -97,12 +106,14 @@ int daemon_doctor(bool json) {
     struct doctor doctor = {.root = "", .program = program, .identity = sandbox_identity(), .user_namespace = -1,
                             .net_namespace = -1, .keeper = {.kind = ROLE_KEEPER, .pidfd = -1, .channel = -1}};
     doctor_program(program, sizeof(program));
-    for (size_t i = 0; i < doctor_check_count; i++) {
+    bool inside = sandbox_inside();
+    const struct doctor_check *checks = inside ? &doctor_place : doctor_checks;
+    for (size_t i = 0; i < (inside ? 1 : doctor_check_count); i++) {
         struct doctor_finding finding = {0};
-        doctor_checks[i].examine(&doctor, &finding);
+        checks[i].examine(&doctor, &finding);
         missing |= finding.state == DOCTOR_MISSING;
-        if (json) json_array_append_new(rows, doctor_json(&doctor_checks[i], &finding));
-        else doctor_print(&doctor_checks[i], &finding);
+        if (json) json_array_append_new(rows, doctor_json(&checks[i], &finding));
+        else doctor_print(&checks[i], &finding);
         fflush(stdout);
     }
     mem_close_pointer(&doctor.user_namespace);

@@ -23,6 +23,7 @@ struct doctor {
     const char *root;    // put in front of /proc/sys, /etc/apparmor.d; "" but in tests
     const char *program; // the path that a profile has to name
     struct sandbox_identity identity;
+    bool no_namespaces;                // none can be made: the check "user namespace" failed
     struct role keeper;                // running from the check "network skeleton" on
     int user_namespace, net_namespace; // of the keeper, or -1
     uint32_t skeleton;                 // enum ipc_skeleton: what the keeper came to

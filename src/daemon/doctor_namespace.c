@@ -124,6 +124,12 @@ void doctor_namespace_user(struct doctor *doctor, struct doctor_finding *finding
     struct step_report report = try_in_child();
     if (report.step == DOCTOR_STEP_DONE) doctor_say(finding, DOCTOR_OK, "with capabilities, and a network namespace in it");
     else doctor_namespace_explain(doctor, (enum doctor_step)report.step, report.error, finding);
+    doctor->no_namespaces = report.step != DOCTOR_STEP_DONE;
+}
+
+static void not_tried(const char *lacks, struct doctor_finding *finding) {
+    doctor_say(finding, DOCTOR_MISSING, "not tried: there is no %s", lacks);
+    doctor_fix(finding, "mend what is missing above, then run penstock doctor again");
 }
 
 // ---- the network of a sandbox ----
@@ -132,6 +138,10 @@ void doctor_namespace_skeleton(struct doctor *doctor, struct doctor_finding *fin
     struct error err = {0};
     struct channel_message message;
     char words[512];
+    if (doctor->no_namespaces) {
+        not_tried("user namespace", finding);
+        return;
+    }
     struct ipc_keeper_start start = {.uid = doctor->identity.uid, .gid = doctor->identity.gid,
                                      .ports = {.count = 3, .ports = {53, 80, 443}}}; // of a policy that can do without nft
     int rc = skeleton_choice_wish(&start.skeleton, &err);
@@ -161,10 +171,9 @@ void doctor_namespace_skeleton(struct doctor *doctor, struct doctor_finding *fin
                         "echo nft_tproxy | sudo tee /etc/modules-load.d/penstock.conf");
 }
 
-static bool not_tried(const struct doctor *doctor, struct doctor_finding *finding) {
+static bool no_skeleton(const struct doctor *doctor, struct doctor_finding *finding) {
     if (doctor->net_namespace >= 0) return false;
-    doctor_say(finding, DOCTOR_MISSING, "not tried: there is no network skeleton");
-    doctor_fix(finding, "mend what is missing above, then run penstock doctor again");
+    not_tried("network skeleton", finding);
     return true;
 }
 
@@ -190,7 +199,7 @@ static int try_sockets(const struct doctor *doctor) {
 
 void doctor_namespace_sockets(struct doctor *doctor, struct doctor_finding *finding) {
     int status = 0;
-    if (not_tried(doctor, finding)) return;
+    if (no_skeleton(doctor, finding)) return;
     pid_t pid = fork();
     if (pid == 0) _exit(try_sockets(doctor));
     while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
@@ -244,7 +253,7 @@ static void say_command(struct doctor_finding *finding, enum doctor_state state,
 void doctor_namespace_bubblewrap(struct doctor *doctor, struct doctor_finding *finding) {
     struct error err = {0};
     char folder[] = "/tmp/penstock-doctor-XXXXXX";
-    if (not_tried(doctor, finding)) return;
+    if (no_skeleton(doctor, finding)) return;
     int rc = mkdtemp(folder) && chown(folder, doctor->identity.uid, doctor->identity.gid) == 0 ? 0 : -errno;
     if (rc < 0) error_set(&err, rc, "no folder can be made in /tmp: %s", strerror(-rc));
     else rc = try_command(doctor, folder, &err);
@@ -257,7 +266,7 @@ void doctor_namespace_bubblewrap(struct doctor *doctor, struct doctor_finding *f
 void doctor_namespace_cwd(struct doctor *doctor, struct doctor_finding *finding) {
     struct error err = {0};
     AUTO_FREE char *cwd = getcwd(NULL, 0);
-    if (not_tried(doctor, finding)) return;
+    if (no_skeleton(doctor, finding)) return;
     if (try_command(doctor, cwd, &err) == 0) doctor_say(finding, DOCTOR_OK, "usable: %.500s", cwd);
     else say_command(finding, DOCTOR_WARNING, err.text);
 }

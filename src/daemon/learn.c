@@ -8,7 +8,8 @@
 // would have refused.
 //
 // The sandbox may write to the folder of the file. So the folder is opened before the command starts, the file is
-// written once the command has ended, under a name that nobody can have prepared, and is never put over another one.
+// written once the command has ended, under a name that nobody can have prepared, and is never put over another one. If
+// it cannot be put there any more, its text goes to standard error.
 #include "daemon/learn.h"
 
 #include <errno.h>
@@ -211,7 +212,8 @@ int learn_write(const struct learn *learn, struct error *err) {
     if (rc == 0) rc = learn_publish(learn, temporary);
     if (rc == 0) return 0;
     if (fd >= 0) unlinkat(learn->folder, temporary, 0);
-    return error_set(err, rc, "--learn \"%s\": %s; the policy was not written", learn->path,
+    fputs(text, stderr); // what was learned cannot be had again without running it all again
+    return error_set(err, rc, "--learn \"%s\": %s; the policy was not written there, it is printed above", learn->path,
                      rc == -EEXIST ? "something has taken this name while the command ran" : strerror(-rc));
 }
 

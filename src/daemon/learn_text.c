@@ -62,10 +62,11 @@ static bool is_covered(const struct host *host, const struct learn_row *row) {
     return false;
 }
 
-// As what a row is written. Where nobody answered, the narrowest that could have been meant.
+// As what a row is written. Where nobody answered, the port says what was meant; any other than the usual two may be for
+// anything (ssh, a database), which an entry of HTTPS would not open.
 static enum learn_protocol written_as(const struct learn_row *row) {
     if (row->protocol != LEARN_UNANSWERED) return row->protocol;
-    return row->port == 80 ? LEARN_HTTP : LEARN_HTTPS;
+    return row->port == 80 ? LEARN_HTTP : row->port == 443 ? LEARN_HTTPS : LEARN_TCP;
 }
 
 // Ports of one protocol, sorted, and how often they were used.
@@ -95,6 +96,7 @@ static void collect_ports(const struct host *host, enum learn_protocol protocol,
 
 // ---- one entry ----
 
+// name: where a preset could stand instead, else "".
 static void print_comment(struct buf *out, const char *what, uint64_t times, const char *name) {
     const struct policy_preset *preset = name[0] ? policy_preset_of(name) : NULL;
     buf_printf(out, "  # %s, %llu time%s", what, (unsigned long long)times, times == 1 ? "" : "s");
@@ -134,8 +136,9 @@ static bool is_default(enum learn_protocol protocol, const struct ports *ports) 
 static void print_entry(const struct host *host, enum learn_protocol protocol, const char *word, const char *comment,
                         const struct ports *ports) {
     size_t at = 0;
+    bool preset = protocol == LEARN_HTTPS && is_default(protocol, ports); // HTTPS on 443 is all that one opens
     while (at < ports->count) {
-        if (at == 0) print_comment(host->out, comment, ports->times, host->rows[0].name);
+        if (at == 0) print_comment(host->out, comment, ports->times, preset ? host->rows[0].name : "");
         print_destination(host);
         if (word) buf_printf(host->out, "    protocol: %s\n", word);
         at = is_default(protocol, ports) ? 1 : print_ports(host->out, ports, at);

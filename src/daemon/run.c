@@ -488,7 +488,9 @@ static int run_conclude(const struct run *run, struct error *err) {
     int rc = options->learn ? learn_write(options->learn, err) : 0;
     if (options->quiet) return rc;
     if (options->learn && rc == 0) learn_summary(options->learn);
-    if (decision_log_summary(run->log) && options->policy_file) {
+    bool native = options->policy_file && options->model->dialect == POLICY_DIALECT_NATIVE;
+    const char *file = native && strcmp(options->policy_file, "-") == 0 ? "the policy" : options->policy_file;
+    if (decision_log_summary(run->log, native ? file : NULL) && options->policy_file && !native) {
         fprintf(stderr, "penstock: these options cannot stand beside --policy; write the same as entries of \"%s\"\n",
                 options->policy_file);
     }

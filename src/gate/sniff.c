@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The first bytes of a connection that the destination alone does not decide. They are consumed into a buffer and
 // replayed: peeking at a partial ClientHello would spin a level-triggered loop. Nothing goes upstream before the verdict.
-// Where the destination is allowed whatever comes (only a guardrail has names), upstream bytes flow back meanwhile.
+// Where the destination is allowed whatever comes (only a guardrail has names), upstream bytes flow back meanwhile; where
+// only TLS or HTTP is allowed, an upstream that speaks first is refused at once.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -223,14 +224,31 @@ static void sniff_back(evutil_socket_t fd, short what, void *data) {
     }
 }
 
+// Servers of TLS and HTTP never speak first. Where one does and nothing else is allowed, there is nothing to wait for:
+// its client waits for it, and would do so until the deadline.
+static void sniff_spoke(evutil_socket_t fd, short what, void *data) {
+    (void)what;
+    struct flow *flow = data;
+    uint8_t byte;
+    ssize_t len = recv(fd, &byte, 1, MSG_PEEK);
+    if (len < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    event_del(flow->opening->back);
+    if (len <= 0 || flow->opening->len > 0) return; // ended, or the client has spoken: its bytes decide
+    struct policy_request request = flow_request(flow);
+    request.app = POLICY_APP_OTHER;
+    request.address = &flow->peer;
+    if (policy_decide(flow->gate->policy, &request).verdict == POLICY_DENY) sniff_deadline(flow);
+}
+
 void sniff_start(struct flow *flow) {
     struct opening *opening = flow->opening;
     struct event_base *base = flow->gate->base;
     flow->state = FLOW_SNIFFING;
     opening->readable = event_new(base, flow->fd, EV_READ | EV_PERSIST, sniff_readable, flow);
     bool ready = opening->readable && event_add(opening->readable, NULL) == 0;
-    if (ready && flow->open_destination) {
-        opening->back = event_new(base, flow->upstream, EV_READ | EV_PERSIST, sniff_back, flow);
+    if (ready && flow->upstream >= 0) {
+        event_callback_fn back = flow->open_destination ? sniff_back : sniff_spoke;
+        opening->back = event_new(base, flow->upstream, EV_READ | EV_PERSIST, back, flow);
         ready = opening->back && event_add(opening->back, NULL) == 0;
     }
     if (!ready || !flow_deadline(flow, GATE_SNIFF_MS)) flow_end(flow, true);

@@ -187,11 +187,11 @@ static int take_pool6(struct policy_node *node, const char *text, size_t len, st
 
 static const struct node_setting node_settings[] = {
     {"egress", "always_denied", true, clear_denied, take_denied,
-     "every address that is not globally reachable, in serve and for e2b policies; else none",
+     "every address that is not globally reachable, for e2b policies; else none",
      "addresses, CIDRs and names (*.domain too) that no sandbox reaches, whatever its policy says"},
     {"egress", "always_allowed", true, clear_allowed, take_allowed, "none",
      "addresses and CIDRs exempt from always_denied and deny_own_addresses; opens nothing"},
-    {"egress", "deny_own_addresses", false, NULL, take_deny_own, "true in serve and for e2b policies; else false",
+    {"egress", "deny_own_addresses", false, NULL, take_deny_own, "true for e2b policies; else false",
      "deny every address of this host"},
     {"egress", "own_addresses", true, clear_own, take_own, "none",
      "addresses of this host that its routing table does not show (1:1 NAT)"},

@@ -191,7 +191,7 @@ int etc_file_make(const struct sandbox_spec *spec, const char *home, struct etc_
         int fd, r = target ? make_one(spec, home, i, target, &fd) : 0;
         if (r < 0) {
             etc_file_done(files, count);
-            return error_set(err, r, "no '%s' can be made for the sandbox: %s", writers[i].path, strerror(-r));
+            return error_set(err, r, "no \"%s\" can be made for the sandbox: %s", writers[i].path, strerror(-r));
         }
         if (r > 0) files[count++] = (struct etc_file){.target = TAKE_POINTER(target), .fd = fd};
     }

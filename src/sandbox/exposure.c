@@ -41,7 +41,7 @@ static int add_shared(struct exposure *exposure, const char *option, const char 
                       struct error *err) {
     AUTO_FREE char *real = path[0] ? realpath(path, NULL) : NULL;
     if (!real)
-        return error_set(err, -EINVAL, "%s '%s' does not exist or cannot be read: %s; name an existing file or folder",
+        return error_set(err, -EINVAL, "%s \"%s\" does not exist or cannot be read: %s; name an existing file or folder",
                          option, path, path[0] ? strerror(errno) : "empty path");
     int r = place_check_shared(option, real, err);
     if (r < 0) return r;

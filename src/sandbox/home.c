@@ -52,7 +52,7 @@ static void add(struct home_list *list, const char *home, const char *name) {
     struct home *entry = &list->entries[list->count++];
     entry->path = TAKE_POINTER(path);
     if (name)
-        snprintf(entry->whose, sizeof(entry->whose), "the home folder of '%.48s'", name);
+        snprintf(entry->whose, sizeof(entry->whose), "the home folder of \"%.48s\"", name);
     else
         snprintf(entry->whose, sizeof(entry->whose), "your home folder");
 }

@@ -37,15 +37,20 @@ static const char *find_program(void) {
     return NULL;
 }
 
-// A sandbox of ours has no packet sockets, which another one would need; PID 1 is known by its name. A folder as a
-// standard stream would lead, by "..", to all that is around it on the host.
-static int check_caller(struct error *err) {
-    static const char *const names[] = {"standard input", "standard output", "standard error"};
+// PID 1 is known by its name.
+bool sandbox_inside(void) {
     struct buf name = BUF_INIT;
     bool inside = buf_read_file(&name, "/proc/1/comm", 64) == 0 && name.len > 0 &&
                   strncmp(name.data, SANDBOX_INIT_NAME, strlen(SANDBOX_INIT_NAME)) == 0;
     buf_done(&name);
-    if (inside)
+    return inside;
+}
+
+// A sandbox of ours has no packet sockets, which another one would need. A folder as a standard stream would lead, by
+// "..", to all that is around it on the host.
+static int check_caller(struct error *err) {
+    static const char *const names[] = {"standard input", "standard output", "standard error"};
+    if (sandbox_inside())
         return error_set(err, -EOPNOTSUPP,
                          "this is a sandbox already, and a sandbox cannot be started inside another; run the command "
                          "without penstock: the outer policy holds for it");
@@ -201,7 +206,7 @@ _Noreturn void launch_run(const struct launch *launch, const struct launch_child
         prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
         keep_descriptors(launch, child, error);
         if (chdir("/") == 0) execute(launch, child, error);
-        error_set(&err, -errno, "'%s' cannot be executed: %s", launch->program, strerror(errno));
+        error_set(&err, -errno, "\"%s\" cannot be executed: %s", launch->program, strerror(errno));
     }
     (void)!write(2, err.text, strlen(err.text));
     _exit(125);

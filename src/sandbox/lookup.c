@@ -32,12 +32,12 @@ static char *join(const char *folder, size_t len, const char *name) {
 
 static int fail(const char *name, const char *hidden, int fault, struct error *err) {
     if (fault == -EACCES)
-        return error_set(err, -EACCES, "'%s' cannot be executed: permission denied; make it an executable file", name);
+        return error_set(err, -EACCES, "\"%s\" cannot be executed: permission denied; make it an executable file", name);
     if (hidden)
         return error_set(err, -ENOENT,
-                         "'%s' is not visible in the sandbox (on the host it is '%s'); name its folder with --read",
+                         "\"%s\" is not visible in the sandbox (on the host it is \"%s\"); name its folder with --read",
                          name, hidden);
-    return error_set(err, -ENOENT, "'%s': no such command; check its name and PATH", name);
+    return error_set(err, -ENOENT, "\"%s\": no such command; check its name and PATH", name);
 }
 
 static int find_path(const struct sandbox_spec *spec, const struct exposure *exposure, char **ret_path,

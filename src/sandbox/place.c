@@ -111,7 +111,7 @@ static bool home_fault(const char *cwd, const struct home_list *homes, char *ret
         if (strcmp(cwd, path) == 0) return snprintf(ret_fault, size, "%s", whose) > 0;
         if (place_within(path, cwd)) return snprintf(ret_fault, size, "a parent of %s", whose) > 0;
         name = private_folder(cwd, path);
-        if (name) return snprintf(ret_fault, size, "in '%s' of %s", name, whose) > 0;
+        if (name) return snprintf(ret_fault, size, "in \"%s\" of %s", name, whose) > 0;
     }
     return false;
 }
@@ -131,16 +131,16 @@ static bool cwd_fault(const char *cwd, const struct home_list *homes, char *ret_
 int place_check_cwd(const char *cwd, const struct home_list *homes, struct error *err) {
     char fault[256];
     if (!cwd || cwd[0] != '/')
-        return error_set(err, -EINVAL, "the working directory '%s' is not an absolute path", cwd ? cwd : "");
+        return error_set(err, -EINVAL, "the working directory \"%s\" is not an absolute path", cwd ? cwd : "");
     if (cwd_fault(cwd, homes, fault, sizeof(fault)))
         return error_set(
             err, -EINVAL,
-            "the working directory '%s' would be writable in the sandbox, but it is %s; change to a project "
+            "the working directory \"%s\" would be writable in the sandbox, but it is %s; change to a project "
             "folder (cd PROJECT) and name other folders with --write",
             cwd, fault);
     struct stat st;
     if (stat(cwd, &st) < 0 || !S_ISDIR(st.st_mode))
-        return error_set(err, -EINVAL, "the working directory '%s' cannot be used: %s; change to a project folder", cwd,
+        return error_set(err, -EINVAL, "the working directory \"%s\" cannot be used: %s; change to a project folder", cwd,
                          strerror(errno ? errno : ENOTDIR));
     return 0;
 }
@@ -149,21 +149,25 @@ int place_check_cwd(const char *cwd, const struct home_list *homes, struct error
 int place_check_shared(const char *option, const char *path, struct error *err) {
     static const char *const kernel[] = {"/proc", "/sys", "/dev"};
     if (strcmp(path, "/") == 0)
-        return error_set(err, -EINVAL, "%s '/' would show the whole file system; name the folders that are needed",
+        return error_set(err, -EINVAL, "%s \"/\" would show the whole file system; name the folders that are needed",
                          option);
     for (size_t i = 0; i < ARRAY_LENGTH(kernel); i++)
         if (place_within(path, kernel[i]))
-            return error_set(err, -EINVAL, "%s '%s' is a kernel folder, which a sandbox has its own of; leave it out",
+            return error_set(err, -EINVAL, "%s \"%s\" is a kernel folder, which a sandbox has its own of; leave it out",
                              option, path);
     struct stat st;
     if (stat(path, &st) < 0)
-        return error_set(err, -EINVAL, "%s '%s' cannot be used: %s", option, path, strerror(errno));
+        return error_set(err, -EINVAL, "%s \"%s\" cannot be used: %s", option, path, strerror(errno));
+    // What neither opens nor can be entered would be an empty place inside.
+    if (access(path, R_OK) < 0 && access(path, X_OK) < 0)
+        return error_set(err, -EINVAL, "%s \"%s\" cannot be read: %s; name what this user can read, or leave it out", option,
+                         path, strerror(errno));
     if (S_ISSOCK(st.st_mode))
         return error_set(
             err, -EINVAL,
-            "%s '%s' is a UNIX socket, a way round the policy; open its service by address instead (--allow)", option,
+            "%s \"%s\" is a UNIX socket, a way round the policy; open its service by address instead (--allow)", option,
             path);
     if (S_ISBLK(st.st_mode) || S_ISCHR(st.st_mode))
-        return error_set(err, -EINVAL, "%s '%s' is a device; only files and folders can be shared", option, path);
+        return error_set(err, -EINVAL, "%s \"%s\" is a device; only files and folders can be shared", option, path);
     return 0;
 }

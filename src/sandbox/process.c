@@ -125,21 +125,21 @@ static int setup_failed(int messages_fd, struct error *err) {
 static int interpreter_missing(const struct launch *launch, const char *name, struct error *err) {
     char interpreter[INTERPRETER_SIZE];
     if (!interpreter_missing_of(launch->command, &launch->exposure, interpreter))
-        return error_set(err, -ENOENT, "'%s' cannot be executed in the sandbox: it, or its interpreter, is not there",
+        return error_set(err, -ENOENT, "\"%s\" cannot be executed in the sandbox: it, or its interpreter, is not there",
                          name);
     const char *advice = "install it, or correct the file's first line";
     if (interpreter[0] && interpreter[strlen(interpreter) - 1] == '\r')
         advice = "the file's lines end as on Windows (CRLF): remove the carriage returns (dos2unix)";
     else if (access(interpreter, F_OK) == 0)
         advice = "it is on the host: name its folder with --read";
-    return error_set(err, -ENOENT, "'%s' cannot be executed: its interpreter '%s' is not there in the sandbox; %s", name,
+    return error_set(err, -ENOENT, "\"%s\" cannot be executed: its interpreter \"%s\" is not there in the sandbox; %s", name,
                      interpreter, advice);
 }
 
 static int execute_failed(const struct launch *launch, int error, struct error *err) {
     const struct sandbox_spec *spec = launch->spec;
     if (error == ENOENT) return interpreter_missing(launch, spec->argv[0], err);
-    return error_set(err, -EACCES, "'%s' cannot be executed in the sandbox: %s", spec->argv[0], strerror(error));
+    return error_set(err, -EACCES, "\"%s\" cannot be executed in the sandbox: %s", spec->argv[0], strerror(error));
 }
 
 // Waits for the report that decides.

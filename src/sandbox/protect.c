@@ -93,13 +93,13 @@ static int resolve(const struct exposure *exposure, size_t base, const char *pat
         r = way_step(&way, link);
         if (r == 1 && writable_somewhere(exposure, base, link))
             return error_set(err, -EINVAL,
-                             "'%s' leads through the symbolic link '%s', which the sandbox could replace; name the file "
+                             "\"%s\" leads through the symbolic link \"%s\", which the sandbox could replace; name the file "
                              "itself, or keep it outside of what the sandbox may write",
                              path, link);
         if (r == 1) r = ++links > LINKS_MAX ? -ELOOP : 0;
     }
     if (r < 0)
-        return error_set(err, -EINVAL, "'%s' cannot be protected from the sandbox: %s; name an existing file", path,
+        return error_set(err, -EINVAL, "\"%s\" cannot be protected from the sandbox: %s; name an existing file", path,
                          strerror(-r));
     snprintf(ret_real, PATH_MAX, "%s", way.done[0] ? way.done : "/");
     return 0;
@@ -165,7 +165,7 @@ static int check_streams(const char *path, const struct stat *file, struct error
     for (int fd = 0; fd < 3; fd++)
         if (fstat(fd, &st) == 0 && st.st_dev == file->st_dev && st.st_ino == file->st_ino)
             return error_set(err, -EINVAL,
-                             "%s is '%s' itself, which the sandbox could open again and change; use another file, or a "
+                             "%s is \"%s\" itself, which the sandbox could open again and change; use another file, or a "
                              "pipe (cat FILE | penstock ...)",
                              names[fd], path);
     return 0;
@@ -174,23 +174,26 @@ static int check_streams(const char *path, const struct stat *file, struct error
 static int protect_one(struct exposure *exposure, size_t base, const char *path, const char *cwd, struct error *err) {
     char real[PATH_MAX];
     struct stat st;
+    // A pipe or terminal has no content to keep; /dev/fd/63 and /dev/stderr lead to some that have not even a path.
+    if (snprintf(real, sizeof(real), "%s/%s", path[0] == '/' ? "" : cwd, path) < PATH_MAX && stat(real, &st) == 0 &&
+        !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+        return 0;
     int r = resolve(exposure, base, path, cwd, real, err);
     if (r < 0) return r;
     if (stat(real, &st) < 0)
-        return error_set(err, -EINVAL, "'%s' cannot be protected from the sandbox: %s", path, strerror(errno));
-    if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) return 0; // a pipe or terminal has no content to keep
+        return error_set(err, -EINVAL, "\"%s\" cannot be protected from the sandbox: %s", path, strerror(errno));
     r = check_streams(path, &st, err);
     if (r < 0) return r;
     if (!writable_somewhere(exposure, base, real)) return 0;
     if (S_ISREG(st.st_mode) && st.st_nlink > 1)
         return error_set(err, -EINVAL,
-                         "'%s' has %lu names (hard links), and the sandbox could change it by another one; give it a copy of "
+                         "\"%s\" has %lu names (hard links), and the sandbox could change it by another one; give it a copy of "
                          "its own, or keep it outside of what the sandbox may write",
                          path, (unsigned long)st.st_nlink);
     r = add_protected(exposure, base, real);
     if (r == -E2BIG || r == -ENAMETOOLONG)
         return error_set(err, -EINVAL,
-                         "'%s' lies too deep to be protected from the sandbox; keep it outside of what the sandbox may write",
+                         "\"%s\" lies too deep to be protected from the sandbox; keep it outside of what the sandbox may write",
                          path);
     return r;
 }

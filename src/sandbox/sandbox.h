@@ -18,6 +18,9 @@ struct sandbox_identity {
 };
 struct sandbox_identity sandbox_identity(void);
 
+// Whether this process runs in a sandbox of ours, where no other one can be started.
+bool sandbox_inside(void);
+
 struct sandbox_spec {
     char *const *argv;         // NULL-terminated, at least one
     char *const *environment;  // NULL-terminated; proxy variables of the host and the like are removed by the room

@@ -113,19 +113,28 @@ static void settle_descriptors(int status, int error) {
     syscall(SYS_close_range, status + 1, ~0U, 0);
 }
 
+// What `ps` shows is the memory of argv (one block): it held descriptors, which say nothing to anybody.
+static void show_name(char **argv) {
+    size_t size = (size_t)(argv[ARGUMENTS - 1] + strlen(argv[ARGUMENTS - 1]) - argv[0]) + 1;
+    memset(argv[0], 0, size);
+    if (size >= sizeof(SANDBOX_INIT_NAME)) memcpy(argv[0], SANDBOX_INIT_NAME, sizeof(SANDBOX_INIT_NAME));
+}
+
 int main(int argc, char **argv) {
     if (argc != ARGUMENTS) return 125;
     char **words = read_words((int)parse(argv[4], 10));
     if (!words) return 125;
     int status = (int)parse(argv[1], 10), failed[2], error = 0;
+    uint64_t mask = parse(argv[3], 16);
     settle_descriptors(status, argv[2][0] == '-' ? -1 : (int)parse(argv[2], 10));
     prctl(PR_SET_NAME, SANDBOX_INIT_NAME);
+    show_name(argv);
     prctl(PR_SET_DUMPABLE, 0); // the command is the same user: no ptrace, no /proc/1/fd
     // The command must not hold the status socket: close-on-exec, set here because bubblewrap's execve had to keep it.
     syscall(SYS_close_range, status, status, CLOSE_RANGE_CLOEXEC);
     if (pipe2(failed, O_CLOEXEC) < 0) return 125;
     pid_t command = fork();
-    if (command == 0) run_command(status, failed[1], parse(argv[3], 16), words[0], words + 1);
+    if (command == 0) run_command(status, failed[1], mask, words[0], words + 1);
     close(failed[1]);
     if (command < 0)
         error = errno;

@@ -96,7 +96,7 @@ static int clone_mapped(const struct exposure_item *item, const struct sandbox_i
                                     : (int)syscall(SYS_open_tree, place, "",
                                                    AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
     if (tree < 0 || fstat(owned, &owner) < 0)
-        return error_set(err, -errno, "'%s' cannot be mounted for the sandbox: %s", source, strerror(errno));
+        return error_set(err, -errno, "\"%s\" cannot be mounted for the sandbox: %s", source, strerror(errno));
     if (owner.st_uid == identity->uid) return TAKE_FD(tree);
     AUTO_CLOSE int map = map_new(&owner, identity);
     int r = map < 0 ? map : 0;
@@ -106,7 +106,7 @@ static int clone_mapped(const struct exposure_item *item, const struct sandbox_i
     if (r < 0)
         return error_set(
             err, r,
-            "'%s' belongs to user %u, and its file system (or one below it) cannot show it to the sandbox's user "
+            "\"%s\" belongs to user %u, and its file system (or one below it) cannot show it to the sandbox's user "
             "(idmapped mount: %s); run penstock as an ordinary user that owns the folder, or use a folder on "
             "ext4, xfs or btrfs",
             source, owner.st_uid, strerror(-r));
@@ -165,7 +165,7 @@ static int place_items(const struct exposure *exposure, const struct sandbox_ide
     for (size_t i = 0; i < exposure->count; i++) {
         int r = place_item(trees[i], exposure->items[i].folder, i);
         if (r < 0)
-            return error_set(err, r, "'%s' cannot be placed for the sandbox: %s", exposure->items[i].source,
+            return error_set(err, r, "\"%s\" cannot be placed for the sandbox: %s", exposure->items[i].source,
                              strerror(-r));
     }
     return 0;
@@ -183,7 +183,7 @@ int staging_enter(const struct exposure *exposure, const struct unix_mask *mask,
     free(trees);
     for (size_t i = 0; r == 0 && i < mask->count; i++) {
         r = hide(&mask->entries[i], exposure);
-        if (r < 0) error_set(err, r, "'%s' cannot be hidden from the sandbox: %s", mask->entries[i].path, strerror(-r));
+        if (r < 0) error_set(err, r, "\"%s\" cannot be hidden from the sandbox: %s", mask->entries[i].path, strerror(-r));
     }
     return r;
 }

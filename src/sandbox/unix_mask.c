@@ -170,12 +170,12 @@ static int walk_shared(const struct exposure *exposure, struct unix_mask *mask, 
         if (r == -E2BIG)
             return error_set(
                 err, r,
-                "'%s' cannot be searched for UNIX sockets of the host: more than %d files, %d sockets or %d levels "
-                "(at '%s'); share a smaller folder",
+                "\"%s\" cannot be searched for UNIX sockets of the host: more than %d files, %d sockets or %d levels "
+                "(at \"%s\"); share a smaller folder",
                 item->source, UNIX_MASK_FILES_MAX, UNIX_MASK_ENTRIES_MAX, UNIX_MASK_DEPTH_MAX, walk.path);
         if (r < 0)
             return error_set(err, r,
-                             "'%s' cannot be searched for UNIX sockets of the host (at '%s'): %s; share another folder",
+                             "\"%s\" cannot be searched for UNIX sockets of the host (at \"%s\"): %s; share another folder",
                              item->source, walk.path, strerror(-r));
     }
     return 0;
@@ -275,7 +275,7 @@ static int from_list(const struct exposure *exposure, struct unix_mask *mask, co
     int r = buf_read_file(&list, file, 16 << 20);
     if (r == 0 && list.data) r = add(exposure, mask, list.data);
     buf_done(&list);
-    if (r < 0) error_set(err, r, "ways to the host's services cannot be found in '%s': %s", file, strerror(-r));
+    if (r < 0) error_set(err, r, "ways to the host's services cannot be found in \"%s\": %s", file, strerror(-r));
     return r;
 }
 

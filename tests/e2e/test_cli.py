@@ -14,7 +14,7 @@ from conftest import LOG_KEYS
 REASONS = set("allowed_name allowed_cidr allowed_base node_denied node_own_address private_address denied_cidr base_denied no_name "
               "name_mismatch not_https protocol_denied port_denied dns_name_denied dns_failed dns_bad_message bad_request "
               "tls_bad_hello ech_denied limit_exceeded binding_failed upstream_failed policy_changed".split())
-FILES = {"empty.yaml": "", "malformed.yaml": "version: 1\nallow: [", "unknown.yaml": "version: 1\nbase: deny\nalow: []\n",
+FILES = {"mistral.json": '{"type": "mistral"}', "empty.yaml": "", "malformed.yaml": "version: 1\nallow: [", "unknown.yaml": "version: 1\nbase: deny\nalow: []\n",
          "host.yaml": "version: 1\nallow:\n  - host: https://both.example\n", "good.yaml": "version: 1\nallow:\n  - host: both.example\n"}
 
 # options of `run`, what the one line on stderr must quote
@@ -47,9 +47,18 @@ BAD = [
     (["--type", "none"], "none"),
     (["--type", "host", "--allow", "both.example"], "DangerousLocalSandbox does not support Network.allow()"),
     (["--type", "mistral", "--network", "all"], "not built yet"),
+    (["--policy", "mistral.json"], 'as the type in "mistral.json"'),
+    (["--type", "host", "--log", "log"], "--log: DangerousLocalSandbox has no"),
+    (["--type", "host", "--read", "/usr"], "--read: DangerousLocalSandbox has no"),
+    (["--type", "host", "--write", "."], "--write: DangerousLocalSandbox has no"),
+    (["--type", "host", "--learn", "a.yaml"], "--learn: DangerousLocalSandbox has no"),
+    (["--type", "host", "--proxy"], "--proxy: DangerousLocalSandbox has no"),
+    (["--type", "host", "--dns", "192.0.2.1"], "--dns: DangerousLocalSandbox has no"),
+    (["--log", "a.jsonl", "--log", "b.jsonl"], 'given twice ("a.jsonl" and "b.jsonl")'),
+    (["--learn", "a.yaml", "--learn", "b.yaml"], 'given twice ("a.yaml" and "b.yaml")'),
     (["--read", "/nonexistent/folder"], "/nonexistent/folder"),
     (["--write", "/nonexistent/folder"], "/nonexistent/folder"),
-    (["--log", "/nonexistent/folder/log"], "/nonexistent/folder/log"),
+    (["--log", "/nonexistent/folder/log"], '"/nonexistent/folder/log": its folder does not exist'),
     (["--log", "fd:99"], "fd:99"),
     (["--dns", zone.REFUSED4, "--allow", "both.example"], zone.REFUSED4),
 ]
@@ -92,9 +101,11 @@ def test_missing_helper_program(box):
 
 
 def test_type_host_runs_directly(box):
-    assert box.run("--type host", "sh", "-c", "exit 5").code == 5
-    assert box.run("--type host --network all", "sh", "-c", "echo here").out == "here\n"
-    assert box.run("--type host --network none", "true").code == 125
+    result = box.raw("run", "--type", "host", "--", "sh", "-c", "exit 5")
+    assert result.code == 5 and "enforces nothing" in result.err and result.err.count("\n") == 1, result
+    result = box.raw("run", "--quiet", "--type", "host", "--network", "all", "--", "echo", "here")
+    assert (result.out, result.err) == ("here\n", ""), result
+    assert box.raw("run", "--type", "host", "--network", "none", "--", "true").code == 125
 
 
 def test_default_is_no_network(box):
@@ -192,6 +203,44 @@ def test_summary_of_denied_destinations(box):
     assert "--allow both.example:8443\n" in result.err, result
     quiet = box.run("--quiet --allow both.example", *command)
     assert "denied.example" not in quiet.err and quiet.code == 0, quiet
+
+
+def test_summary_with_a_policy_file(box):
+    """A scan is one line, and what would allow it is an entry of that file."""
+    policy = box.policy_file({"version": 1, "allow": [{"host": "both.example"}]})
+    program = "import socket\nfor port in range(1, 40):\n  socket.socket().connect_ex(('203.0.113.9', port))\n"
+    result = box.run(["--policy", policy], "sh", "-c", f'python3 -c "{program}"; curl -s https://denied.example/')
+    assert len(result.err.splitlines()) == 2, result
+    assert re.search(r"denied tcp 203.0.113.9:1,2,3,4 and other ports .*39 times; to allow, .*: - {?cidr: \"203.0.113.9\".*\n", result.err), result
+    assert policy in result.err and '- host: "denied.example"\n' in result.err and "--allow" not in result.err, result
+
+
+def test_summary_says_what_failed(box):
+    result = box.run("--allow servfail.example", "curl", "-s", "https://servfail.example/")
+    assert "penstock: failed dns servfail.example (dns_failed)" in result.err, result
+
+
+def test_pipes_and_devices_need_no_protection(box):
+    policy = box.policy_file({"version": 1, "allow": [{"host": "both.example"}]})
+    script = f"exec '{box.program}' run --quiet --policy <(cat '{policy}') --log /dev/stderr -- getent hosts both.example"
+    program, box.program = box.program, "bash"
+    try:
+        result = box.raw("-c", script)
+    finally:
+        box.program = program
+    assert result.code == 0, result
+    assert [json.loads(line)["name"] for line in result.err.splitlines()][:1] == ["both.example"], result
+
+
+def test_what_cannot_be_read_is_refused(box):
+    if box.kind == "user":
+        hidden = box.file("hidden", "", 0o000)
+        result = box.raw("run", "--read", hidden, "--", "true")
+        assert result.code == 125 and "cannot be read" in result.err and result.err.count("\n") == 1, result
+
+
+def test_name_of_the_first_process(box):
+    assert box.raw("run", "--", "sh", "-c", "tr '\\0' ' ' </proc/1/cmdline").out.split() == ["penstock-init"]
 
 
 def test_summary_names_addresses(box):

@@ -52,8 +52,14 @@ def test_no_user_namespaces(box):
     row = rows["user namespace"]
     assert row["state"] == "missing" and row["found"] == "user.max_user_namespaces is 0", row
     assert "user.max_user_namespaces = 15000" in row["fix"], row
-    assert rows["network skeleton"]["state"] == "missing"
+    assert rows["network skeleton"]["found"] == "not tried: there is no user namespace", rows["network skeleton"]
     assert "not tried" in rows["bubblewrap"]["found"]
+
+
+def test_in_a_sandbox(box):
+    """Everything would be missing there, for one reason."""
+    result = box.raw("run", "--read", box.program, "--", box.program, "doctor")
+    assert result.code == 1 and "this is a sandbox already" in result.out and result.out.count("missing  ") == 1, result
 
 
 def test_no_bubblewrap(box):

@@ -151,7 +151,7 @@ def test_home_is_no_working_directory(box, tmp_path_factory):
         os.makedirs(os.path.join(box.home, name), exist_ok=True)
         box.give(os.path.join(box.home, name))
         result = script(box, "true", cwd=os.path.join(box.home, name))
-        assert result.code == 125 and f"'{name}'" in result.err, result
+        assert result.code == 125 and f'"{name}"' in result.err, result
     if box.kind == "user":  # the lab's user database has its home
         for env in ({"HOME": other}, {"HOME": ""}):
             result = script(box, "true", cwd=box.home, env=env)
@@ -168,7 +168,7 @@ def test_more_arguments_than_bubblewrap_takes(box):
     assert (result.code, result.out.split()[:2]) == (0, ["30000", "0"]), result.err
 
 
-@pytest.mark.parametrize("first_line,word", [("#!/nonexistent/i\n", "'/nonexistent/i'"), ("#!/bin/sh\r\n", "CRLF")])
+@pytest.mark.parametrize("first_line,word", [("#!/nonexistent/i\n", '"/nonexistent/i"'), ("#!/bin/sh\r\n", "CRLF")])
 def test_missing_interpreter(box, first_line, word):
     with open(box.file("script", first_line, 0o755), "w", encoding="utf-8", newline="") as file:
         file.write(first_line + "exit 3\n")

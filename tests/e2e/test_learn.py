@@ -204,7 +204,7 @@ BAD = [
     ("--learn learned.yaml --network all", "--network all"),
     ("--learn learned.yaml --deny-cidr 203.0.113.0/24", "--deny-cidr 203.0.113.0/24"),
     ("--learn learned.yaml --type bashkit", "bashkit"),
-    ("--learn learned.yaml --type host", "host"),
+    ("--learn learned.yaml --type host", "DangerousLocalSandbox has no"),
     ("--learn learned.yaml --policy missing.yaml", "missing.yaml"),
 ]
 
@@ -227,8 +227,9 @@ def test_refused_before_anything_starts(box, options, quoted):
 def test_name_taken_while_it_runs(box, prepare):
     """The sandbox can write to the folder: what it puts there is neither followed nor replaced."""
     fresh(box, "learned.yaml")
-    result = box.run("--learn learned.yaml", "sh", "-c", prepare)
+    result = box.run("--learn learned.yaml", "sh", "-c", prepare + "; curl -sS -o /dev/null http://mirror.test/")
     assert result.code == 125 and "learned.yaml" in result.err, result
+    assert '  - host: "mirror.test"\n    protocol: http\n' in result.err, "what was learned is lost"
     assert not os.path.lexists(os.path.join(os.path.dirname(box.project), "elsewhere"))
     assert [name for name in os.listdir(box.project) if name.startswith(".penstock")] == []
     if "mkdir" in prepare:

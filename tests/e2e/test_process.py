@@ -162,7 +162,7 @@ def folder(box, kind):
 def test_refused_working_directories(box, kind):
     result = box.raw("run", "--network", "none", "--", "true", cwd=folder(box, kind))
     assert result.code == 125, result
-    assert result.err.startswith("penstock: ") and f"{folder(box, kind)}'" in result.err and result.err.count("\n") == 1, result
+    assert result.err.startswith("penstock: ") and f"{folder(box, kind)}\"" in result.err and result.err.count("\n") == 1, result
 
 
 def test_home_is_hidden_unless_named(box):

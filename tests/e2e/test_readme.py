@@ -36,6 +36,7 @@ WANTED = {
     "penstock run --learn policy.yaml -- make test": (0, ZEN),
     "penstock run --policy policy.yaml -- make test": (0, ZEN),
     "penstock run --network all -- ./agent": (0, ZEN),
+    "penstock run --allow localhost:8000 --allow-private -- curl -k https://localhost:8000/": (0, "host loopback here"),
     "penstock run --policy ~/policies/agent.yaml --log ~/logs/agent.jsonl -- ./agent": (0, ZEN),
     "penstock check --allow api.github.com https://api.github.com/zen": (0, "allow"),
     "penstock check --policy policy.yaml tcp://203.0.113.9:23": (1, "deny"),

@@ -22,6 +22,13 @@ def test_server_speaks_first(box, policy, host, port):
     assert again["ms"] < 200, "waited for the client to speak"
 
 
+def test_server_speaks_first_where_only_https_is_allowed(box):
+    """TLS servers never do: refused at once, not when the wait for the client's first bytes is over."""
+    (answer,), result = box.probe("--allow banner.example", ["banner", "banner.example", 443])
+    assert answer["result"] == "ECONNRESET" and answer["ms"] < 4000, result
+    assert result.reasons(verdict="deny") == ["not_https"], result
+
+
 def test_named_tcp_is_closed_elsewhere(box):
     answers, result = box.probe(NAMED, ["connect", "db.example", zone.PORT_BANNER], ["resolve", "private-db.example"],
                                 ["connect", "198.51.100.33", zone.PORT_DB])

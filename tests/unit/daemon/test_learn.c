@@ -139,14 +139,16 @@ static void test_covered(void **state) {
         {POLICY_TCP, POLICY_APP_UNKNOWN, "c.example", NULL, 80, 1, POLICY_UPSTREAM_FAILED},
         {POLICY_TCP, POLICY_APP_UNKNOWN, "c.example", NULL, 22, 1, POLICY_UPSTREAM_FAILED},
         {POLICY_TCP, POLICY_APP_UNKNOWN, "d.example", NULL, 22, 1, POLICY_ALLOWED_NAME}, // by an entry of tcp: not read
+        {POLICY_TCP, POLICY_APP_UNKNOWN, "github.com", NULL, 22, 1, POLICY_UPSTREAM_FAILED},
     };
     assert_text(words, ARRAY_LENGTH(words),
                 HEAD "allow:\n"
                      "  # tcp, 1 time\n  - host: \"a.example\"\n    protocol: tcp\n    ports: [25]\n"
                      "  # https, 1 time\n  - host: \"b.example\"\n"
-                     "  # https, 1 time\n  - host: \"c.example\"\n    ports: [22]\n"
                      "  # http, 1 time\n  - host: \"c.example\"\n    protocol: http\n"
-                     "  # tcp, 1 time\n  - host: \"d.example\"\n    protocol: tcp\n    ports: [22]\n");
+                     "  # tcp, 1 time\n  - host: \"c.example\"\n    protocol: tcp\n    ports: [22]\n"
+                     "  # tcp, 1 time\n  - host: \"d.example\"\n    protocol: tcp\n    ports: [22]\n"
+                     "  # tcp, 1 time\n  - host: \"github.com\"\n    protocol: tcp\n    ports: [22]\n"); // no preset has it
 }
 
 static void test_addresses(void **state) {

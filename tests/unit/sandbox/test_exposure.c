@@ -46,7 +46,7 @@ static int set_up(void **state) {
 
 static int check_cwd(const char *cwd, struct error *err) {
     struct home entries[] = {{.path = below("/home"), .whose = "your home folder"},
-                             {.path = below("/people/homes/alice"), .whose = "the home folder of 'alice'"}};
+                             {.path = below("/people/homes/alice"), .whose = "the home folder of \"alice\""}};
     struct home_list homes = {.entries = entries, .count = 2};
     return place_check_cwd(cwd, &homes, err);
 }
@@ -76,17 +76,17 @@ static void test_homes(void **state) {
     static const struct {
         const char *cwd, *fault;
     } refused[] = {
-        {"/people", "a parent of the home folder of 'alice'"},
-        {"/people/homes", "a parent of the home folder of 'alice'"},
-        {"/people/homes/alice", "the home folder of 'alice'"},
-        {"/people/homes/alice/.ssh", "in '.ssh' of the home folder of 'alice'"},
-        {"/home/.ssh", "in '.ssh' of your home folder"},
-        {"/home/.gnupg/private-keys-v1.d", "in '.gnupg'"},
-        {"/home/.aws", "in '.aws'"},
-        {"/home/.kube/cache", "in '.kube'"},
-        {"/home/.config", "in '.config'"},
-        {"/home/.config/systemd/user", "in '.config/systemd'"},
-        {"/home/.local/bin", "in '.local/bin'"},
+        {"/people", "a parent of the home folder of \"alice\""},
+        {"/people/homes", "a parent of the home folder of \"alice\""},
+        {"/people/homes/alice", "the home folder of \"alice\""},
+        {"/people/homes/alice/.ssh", "in \".ssh\" of the home folder of \"alice\""},
+        {"/home/.ssh", "in \".ssh\" of your home folder"},
+        {"/home/.gnupg/private-keys-v1.d", "in \".gnupg\""},
+        {"/home/.aws", "in \".aws\""},
+        {"/home/.kube/cache", "in \".kube\""},
+        {"/home/.config", "in \".config\""},
+        {"/home/.config/systemd/user", "in \".config/systemd\""},
+        {"/home/.local/bin", "in \".local/bin\""},
     };
     for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
         assert_int_equal(check_cwd(below(refused[i].cwd), &err), -EINVAL);

@@ -370,7 +370,7 @@ static void test_cannot_execute(void **state) {
     (void)state;
     struct error err = {{0}};
     assert_int_equal(start_error("no-such-command", &err), -ENOENT);
-    assert_non_null(strstr(err.text, "'no-such-command'"));
+    assert_non_null(strstr(err.text, "\"no-such-command\""));
     assert_int_equal(start_error("/nowhere/x", &err), -ENOENT);
     assert_int_equal(start_error("", &err), -ENOENT);
     put(in_cwd("plain"), "x", 0644);
@@ -379,16 +379,16 @@ static void test_cannot_execute(void **state) {
     put(in_cwd("bad-interpreter"), "#!/nowhere/interpreter\n", 0755);
     assert_int_equal(start_error("./bad-interpreter", &err), -ENOENT);
     assert_non_null(strstr(err.text, "interpreter"));
-    assert_non_null(strstr(err.text, "'/nowhere/interpreter'"));
+    assert_non_null(strstr(err.text, "\"/nowhere/interpreter\""));
     put(in_cwd("windows"), "#!/bin/sh\r\nexit 0\r\n", 0755);
     assert_int_equal(start_error("./windows", &err), -ENOENT);
-    assert_non_null(strstr(err.text, "'/bin/sh\\x0d'"));
+    assert_non_null(strstr(err.text, "\"/bin/sh\\x0d\""));
     assert_non_null(strstr(err.text, "CRLF"));
     put(in_cwd("chain"), "#! ./bad-interpreter\n", 0755);
     assert_int_equal(chdir(rig.cwd), 0);
     assert_int_equal(start_error("./chain", &err), -ENOENT);
     assert_int_equal(chdir("/"), 0);
-    assert_non_null(strstr(err.text, "'/nowhere/interpreter'"));
+    assert_non_null(strstr(err.text, "\"/nowhere/interpreter\""));
     put(in_cwd("folder-interpreter"), "#!/etc\n", 0755);
     assert_int_equal(start_error("./folder-interpreter", &err), -EACCES);
     put(in_cwd("no-interpreter"), "exit 0\n", 0755);
