@@ -320,7 +320,7 @@ int lint_check(const struct policy_model *model, const struct policy *policy, st
     for (uint32_t i = 0; i < model->deny_count; i++) check_deny(&lint, i);
     if (model->base_allow && !model->block_private && model->dialect != POLICY_DIALECT_E2B)
         policy_warnings_add(warnings, "%s: with private addresses allowed, this opens private networks and metadata services "
-                                      "too; to keep them closed leave --allow-private out and allow ranges by cidr",
+                                      "too; to keep them closed leave --allow-private (block_private: false) out",
                             rule_source(&lint, policy->header->rule_base));
     if (model->dialect == POLICY_DIALECT_E2B && model->allow_count > 0 && policy->header->name_base_allow)
         policy_warnings_add(warnings, "allowOut alone is not an allow list: every other destination stays open; add "

@@ -102,8 +102,10 @@ static int syntax_fail(const struct yaml_builder *builder) {
     while (start + len < end && start[len] != '\n' && len < 120) len++;
     char text[YAML_QUOTE_SIZE + 512], quoted[YAML_QUOTE_SIZE];
     yaml_quote(start, len, quoted);
+    bool no_token = parser->problem && strcmp(parser->problem, "found character that cannot start any token") == 0;
     const char *fix = memchr(start, '\t', len)  ? "indent with blanks, not tabs"
-                      : memchr(start, '@', len) ? "a value that begins with @ has to be in quotes: \"@python\""
+                      : no_token && memchr(start, '@', len)
+                          ? "a value that begins with @ has to be in quotes: \"@python\""
                       : memchr(start, '*', len) ? "a value that begins with * has to be in quotes: \"*.example.com\""
                                                 : "correct the syntax";
     snprintf(text, sizeof(text), "\"%s\" is not valid YAML or JSON: %s%s%s; %s", quoted,
