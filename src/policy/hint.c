@@ -119,30 +119,34 @@ static bool is_out_of_reach(const struct hint *hint, const struct addr *addr) {
            (facts.synthetic && (addr_prefix_contains(&facts.pool4, addr) || addr_prefix_contains(&facts.pool6, addr)));
 }
 
-static void hint_address(const struct hint *hint, const struct addr *addr) {
+static void hint_address(const struct hint *hint, const struct addr *addr, uint32_t rule) {
     const struct policy_request *request = hint->request;
-    char text[ADDR_TEXT_SIZE];
+    char text[ADDR_TEXT_SIZE], option[ADDR_TEXT_SIZE + 48] = "";
     if (is_out_of_reach(hint, addr)) return;
     addr_format(addr, text);
+    // Where a range is open on some ports, or the address is delicate, nobody is led to open all of it.
+    bool listed = rule < block_count(hint->policy, BLOCK_ENTRIES), delicate = metadata_words(hint, addr)[0] != '\0';
+    if (!listed && !delicate && !addr_is_loopback(addr))
+        snprintf(option, sizeof(option), ", or --allow-cidr %s for every port", text);
     if (request->protocol == POLICY_ICMP)
         hint_set(hint, "policy entry {cidr: \"%s\", protocol: icmp}%s", text, metadata_words(hint, addr));
     else if (request->port == 0)
         hint_set(hint, "--allow-cidr %s%s", text, metadata_words(hint, addr));
     else
-        hint_set(hint, "policy entry {cidr: \"%s\", protocol: %s, ports: [%u]}%s", text,
-                 policy_protocol_name(request->protocol), request->port, metadata_words(hint, addr));
+        hint_set(hint, "policy entry {cidr: \"%s\", protocol: %s, ports: [%u]}%s%s", text,
+                 policy_protocol_name(request->protocol), request->port, option, metadata_words(hint, addr));
 }
 
 static bool is_host(const struct addr *addr) { return addr_is_loopback(addr) || addr_is_unspecified(addr); }
 
 // Addresses of a name are not the sandbox's choice; a literal is, and only it may be offered.
-static void hint_private(const struct hint *hint, const char *name) {
+static void hint_private(const struct hint *hint, const char *name, uint32_t rule) {
     struct policy_request alone = *hint->request;
     const struct addr *addr = alone.address;
     if (!addr) return;
     alone.address = NULL;
     if (!name) {
-        hint_address(hint, addr);
+        hint_address(hint, addr, rule);
         return;
     }
     struct policy_decision decision = policy_decide(hint->policy, &alone);
@@ -152,7 +156,7 @@ static void hint_private(const struct hint *hint, const char *name) {
     else if (alone.dialled)
         hint_name(hint, name, decision.rule, true);
     else
-        hint_address(hint, addr);
+        hint_address(hint, addr, rule);
 }
 
 // The private block refused a literal, though the reason is that of a range which is open for something else.
@@ -182,13 +186,13 @@ const char *policy_hint(const struct policy *policy, const struct policy_request
         if (name && !is_blocked_literal(&hint))
             hint_name(&hint, name, decision->rule, false);
         else if (request->address)
-            hint_address(&hint, request->address);
+            hint_address(&hint, request->address, decision->rule);
         break;
     case POLICY_PRIVATE_ADDRESS:
-        hint_private(&hint, name);
+        hint_private(&hint, name, decision->rule);
         break;
     case POLICY_NO_NAME:
-        if (request->address) hint_address(&hint, request->address);
+        if (request->address) hint_address(&hint, request->address, decision->rule);
         break;
     case POLICY_ALLOWED_NAME:
     case POLICY_ALLOWED_CIDR:
