@@ -13,6 +13,10 @@
 
 #define RESOLVED_MAX 64
 
+// Type host runs directly on the host: whatever a policy for it says, nothing is in the way.
+static const struct policy_rule_info check_unenforced = {.text = "not enforced: every destination is reached",
+                                                         .source = "type host"};
+
 struct check {
     struct policy_options options;
     const char *cases;
@@ -130,16 +134,24 @@ static const char *binding_text(const struct policy_binding *binding, char text[
     return text;
 }
 
+static size_t rule_count(const struct check *check) {
+    return check->type == POLICY_TYPE_HOST ? 1 : policy_rule_count(check->policy);
+}
+
+static struct policy_rule_info rule_info(const struct check *check, size_t index) {
+    return check->type == POLICY_TYPE_HOST ? check_unenforced : policy_rule_info(check->policy, (uint32_t)index);
+}
+
 static void print_policy_text(const struct check *check) {
     int width = 0;
-    size_t count = policy_rule_count(check->policy);
+    size_t count = rule_count(check);
     for (size_t i = 0; i < count; i++) {
-        int len = (int)strlen(policy_rule_info(check->policy, (uint32_t)i).text);
+        int len = (int)strlen(rule_info(check, i).text);
         if (len > width && len <= 60) width = len;
     }
     printf("valid for type %s\n", policy_type_info(check->type)->word);
     for (size_t i = 0; i < count; i++) {
-        struct policy_rule_info rule = policy_rule_info(check->policy, (uint32_t)i);
+        struct policy_rule_info rule = rule_info(check, i);
         printf("  %-*s  (%s)\n", width, rule.text, rule.source);
     }
     for (size_t i = 0; i < check->model->binding_count; i++) {
@@ -151,27 +163,28 @@ static void print_policy_text(const struct check *check) {
 
 static void print_policy_json(const struct check *check) {
     json_t *rules = json_array();
-    for (size_t i = 0; i < policy_rule_count(check->policy); i++) {
-        struct policy_rule_info rule = policy_rule_info(check->policy, (uint32_t)i);
+    for (size_t i = 0; i < rule_count(check); i++) {
+        struct policy_rule_info rule = rule_info(check, i);
         json_array_append_new(rules, json_pack("{s:s,s:s}", "rule", rule.text, "source", rule.source));
     }
     print_json(json_pack("{s:b,s:s,s:o}", "valid", 1, "type", policy_type_info(check->type)->word, "rules", rules));
 }
 
 static void print_verdict_json(const struct request *request, const struct request_verdict *verdict,
-                               const struct policy_rule_info *rule) {
+                               const struct policy_rule_info *rule, const char *hint) {
     char address[ADDR_TEXT_SIZE];
     const char *name = request->host.is_address ? NULL : request->host.name;
-    print_json(json_pack("{s:s,s:s,s:s?,s:s?,s:s?,s:s?,s:o}", "verdict", policy_verdict_name(verdict->decision.verdict),
-                         "reason", policy_reason_name(verdict->decision.reason), "rule", rule->text, "source",
-                         rule->source, "name", name, "address",
-                         verdict->has_address ? addr_format(&verdict->address, address) : NULL, "port",
-                         request->port ? json_integer(request->port) : json_null()));
+    print_json(json_pack("{s:s,s:s,s:s?,s:s?,s:s?,s:s?,s:o,s:s?}", "verdict",
+                         policy_verdict_name(verdict->decision.verdict), "reason",
+                         policy_reason_name(verdict->decision.reason), "rule", rule->text, "source", rule->source, "name",
+                         name, "address", verdict->has_address ? addr_format(&verdict->address, address) : NULL, "port",
+                         request->port ? json_integer(request->port) : json_null(), "hint", hint[0] ? hint : NULL));
 }
 
 static void print_verdict_text(const struct check *check, const struct request *request,
-                               const struct request_verdict *verdict, const struct policy_rule_info *rule) {
-    char address[ADDR_TEXT_SIZE], hint[POLICY_HINT_SIZE];
+                               const struct request_verdict *verdict, const struct policy_rule_info *rule,
+                               const char *hint) {
+    char address[ADDR_TEXT_SIZE];
     const struct policy_decision *decision = &verdict->decision;
     printf("%s %s\n", policy_verdict_name(decision->verdict), policy_reason_name(decision->reason));
     if (rule->text) printf("rule: %s\nsource: %s\n", rule->text, rule->source);
@@ -181,9 +194,7 @@ static void print_verdict_text(const struct check *check, const struct request *
     else if (check->resolved_count == 0 && request->protocol != POLICY_DNS)
         printf("address not judged\n");
     if (request->port) printf("port: %u\n", request->port);
-    if (decision->verdict != POLICY_DENY) return;
-    struct policy_request question = request_for_policy(request, verdict->has_address ? &verdict->address : NULL);
-    if (policy_hint(check->policy, &question, decision, hint)[0]) printf("to allow it: %s\n", hint);
+    if (hint[0]) printf("to allow it: %s\n", hint);
 }
 
 // --- the command ---
@@ -198,6 +209,9 @@ static int compile(struct check *check) {
     if (r == 0 && (check->model->bandwidth_bytes || check->model->max_bytes_out || check->model->binding_count > 0))
         policy_warnings_add(&warnings, "valid, but `penstock run` of this version refuses it: credential bindings and the limits "
                                        "bandwidth and bytes_out are not built yet");
+    if (r == 0 && !policy_type_info(check->type)->built)
+        policy_warnings_add(&warnings, "valid, but `penstock run` says \"not built yet\" to type %s",
+                            policy_type_info(check->type)->word);
     print_warnings(&warnings);
     policy_warnings_done(&warnings);
     return r;
@@ -216,11 +230,18 @@ static int judge(struct check *check) {
     struct request_verdict verdict =
         request_judge(check->policy, &request, check->resolved_count ? check->resolved : NULL, check->resolved_count);
     struct policy_rule_info rule = {0};
-    if (verdict.decision.rule != POLICY_RULE_NONE) rule = policy_rule_info(check->policy, verdict.decision.rule);
+    if (check->type == POLICY_TYPE_HOST) {
+        verdict.decision = (struct policy_decision){.verdict = POLICY_ALLOW, .reason = POLICY_ALLOWED_BASE};
+        rule = check_unenforced;
+    } else if (verdict.decision.rule != POLICY_RULE_NONE) {
+        rule = policy_rule_info(check->policy, verdict.decision.rule);
+    }
+    char hint[POLICY_HINT_SIZE];
+    request_hint(check->policy, &request, &verdict, hint);
     if (check->json)
-        print_verdict_json(&request, &verdict, &rule);
+        print_verdict_json(&request, &verdict, &rule, hint);
     else
-        print_verdict_text(check, &request, &verdict, &rule);
+        print_verdict_text(check, &request, &verdict, &rule, hint);
     return verdict.decision.verdict == POLICY_ALLOW ? CLI_OK : CLI_DENIED;
 }
 

@@ -173,10 +173,26 @@ static bool verdict_as_expected(const struct check_case *test, const char *expec
     return false;
 }
 
+static bool has_unknown_key(const struct check_case *test, struct error *failure) {
+    static const char *const keys[] = {"id", "type", "policy", "node", "request", "resolved", "expect", "reason", "says"};
+    const char *key;
+    json_t *value;
+    json_object_foreach(test->root, key, value) {
+        size_t i = 0;
+        while (i < ARRAY_LENGTH(keys) && strcmp(keys[i], key) != 0) i++;
+        if (i < ARRAY_LENGTH(keys)) continue;
+        error_set(failure, -EINVAL, "unknown key \"%s\" in a case; the keys are id, type, policy, node, request, resolved, "
+                                    "expect, reason and says", key);
+        return true;
+    }
+    return false;
+}
+
 static bool case_passes(struct check_case *test, struct error *failure) {
     static const char *const words[] = {"valid", "invalid", "allow", "deny"};
     const char *expect = json_string_value(json_object_get(test->root, "expect"));
     size_t word = 0;
+    if (has_unknown_key(test, failure)) return false;
     while (word < ARRAY_LENGTH(words) && !(expect && strcmp(expect, words[word]) == 0)) word++;
     if (word == ARRAY_LENGTH(words) || !json_object_get(test->root, "policy")) {
         error_set(failure, -EINVAL, "a case needs a policy, and expect of valid, invalid, allow or deny");
@@ -252,6 +268,10 @@ int check_cases_file(const char *path) {
     }
     struct check_cases_count count = check_cases_run(text.data ? text.data : "", text.len, path);
     buf_done(&text);
+    if (count.passed + count.failed == 0) {
+        error_set(&err, -EINVAL, "case file \"%.400s\" holds no case; write one JSON object a line", path);
+        return cli_fail(CLI_INVALID, &err);
+    }
     printf("%zu passed, %zu failed\n", count.passed, count.failed);
     return count.failed ? CLI_DENIED : CLI_OK;
 }

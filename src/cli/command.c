@@ -140,7 +140,7 @@ static int help(int argc, char **argv) {
     return CLI_OK;
 }
 
-int cli_main(int argc, char **argv) {
+static int dispatch(int argc, char **argv) {
     if (argc < 2) {
         print_help(stderr);
         return CLI_INVALID;
@@ -161,4 +161,17 @@ int cli_main(int argc, char **argv) {
         return CLI_OK;
     }
     return command->run(argc - 1, argv + 1);
+}
+
+int cli_main(int argc, char **argv) {
+    int status = dispatch(argc, argv);
+    // What was printed only counts if it arrived.
+    bool failed = ferror(stdout) != 0;
+    errno = 0;
+    failed |= fflush(stdout) != 0;
+    if (!failed) return status;
+    struct error err = {0};
+    error_set(&err, -EIO, "standard output cannot be written%s%s; make room for it", errno ? ": " : "",
+              errno ? strerror(errno) : "");
+    return cli_fail(argc > 1 && strcmp(argv[1], "run") == 0 ? CLI_RUN_ERROR : CLI_INVALID, &err);
 }

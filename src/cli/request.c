@@ -53,6 +53,16 @@ static void find_authority(const char *text, size_t len, const char **ret_author
     *ret_len = end - skip;
 }
 
+// "HOST:DIGITS", where HOST alone would do.
+static bool has_port(const char *authority, size_t len) {
+    struct name_host host;
+    uint16_t port;
+    size_t digits = 0;
+    while (digits < len && authority[len - 1 - digits] >= '0' && authority[len - 1 - digits] <= '9') digits++;
+    if (digits == 0 || digits == len || authority[len - 1 - digits] != ':') return false;
+    return name_authority_from_wire(authority, len - 1 - digits, &host, &port) == 0 && port == 0;
+}
+
 int request_parse(const char *text, size_t len, struct request *ret_request, struct error *err) {
     int shown = shown_len(text, len);
     size_t skip, authority_len;
@@ -70,6 +80,12 @@ int request_parse(const char *text, size_t len, struct request *ret_request, str
     // A bare IPv6 address is no authority, but nothing else can be meant where no port may stand.
     int r = scheme->takes_port ? name_authority_from_wire(authority, authority_len, &request.host, &port)
                                : name_from_wire(authority, authority_len, &request.host);
+    if (r < 0 && has_port(authority, authority_len) && !scheme->takes_port)
+        return error_set(err, -EINVAL, "request \"%.*s\" has a port, which %s does not take; write %s://%s without a port",
+                         shown, text, scheme->name, scheme->name, scheme->protocol == POLICY_DNS ? "NAME" : "ADDR");
+    if (r < 0 && has_port(authority, authority_len))
+        return error_set(err, -EINVAL, "request \"%.*s\" has a port out of range; write a number from 1 to 65535",
+                         shown, text);
     if (r < 0)
         return error_set(err, -EINVAL,
                          "request \"%.*s\" has a bad host or port; write HOST or HOST:PORT, where HOST is a "
@@ -130,6 +146,11 @@ struct request_verdict request_judge(const struct policy *policy, const struct r
     size_t index;
     if (request->host.is_address || request->protocol == POLICY_DNS) answers = NULL;
     if (count > ANSWERS_MAX) count = ANSWERS_MAX;
+    const struct addr loopback[] = {addr_ipv4(0x7f000001), {.family = ADDR_IPV6, .bytes = {[15] = 1}}};
+    if (!answers && question.dialled && request->protocol != POLICY_DNS && strcmp(question.dialled, "localhost") == 0) {
+        answers = loopback;
+        count = ARRAY_LENGTH(loopback);
+    }
     verdict.decision = judge_once(policy, &question, answers, count, &index);
     if (verdict.decision.verdict == POLICY_INSPECT && question.app == POLICY_APP_UNKNOWN) {
         question.app = POLICY_APP_OTHER;
@@ -146,4 +167,12 @@ struct request_verdict request_judge(const struct policy *policy, const struct r
         verdict.address = answers[index];
     }
     return verdict;
+}
+
+const char *request_hint(const struct policy *policy, const struct request *request, const struct request_verdict *verdict,
+                         char buf[POLICY_HINT_SIZE]) {
+    struct policy_request question = request_for_policy(request, verdict->has_address ? &verdict->address : NULL);
+    // As it was judged: tcp:// is neither TLS nor HTTP.
+    if (question.protocol == POLICY_TCP && question.app == POLICY_APP_UNKNOWN) question.app = POLICY_APP_OTHER;
+    return policy_hint(policy, &question, &verdict->decision, buf);
 }

@@ -28,10 +28,14 @@ struct request_verdict {
     struct addr address;
 };
 
-// The verdict on a request. answers: what the host resolves to, or NULL if a name is to be judged alone. A client that
-// sends neither TLS nor HTTP is taken to send something else, so the verdict is never inspect.
+// The verdict on a request. answers: what the host resolves to, or NULL if a name is to be judged alone (but localhost,
+// whose addresses everybody knows). A client that sends neither TLS nor HTTP is taken to send something else, so the verdict is never inspect.
 struct request_verdict request_judge(const struct policy *policy, const struct request *request,
                                      const struct addr *answers, size_t count);
 
 // The request as policy_decide takes it; borrows from request and address.
 struct policy_request request_for_policy(const struct request *request, const struct addr *address);
+
+// policy_hint for a request and its verdict. Returns buf.
+const char *request_hint(const struct policy *policy, const struct request *request, const struct request_verdict *verdict,
+                         char buf[POLICY_HINT_SIZE]);

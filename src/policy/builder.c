@@ -8,24 +8,16 @@
 #include "policy/preset.h"
 #include "policy/yaml.h"
 
-// Options are few; a table of hashes that lives for one append would cost more than a walk.
-static bool is_listed(const struct policy_entry *entries, size_t count, const struct policy_entry *entry) {
-    for (size_t i = 0; i < count; i++)
-        if (policy_entry_equal(&entries[i], entry)) return true;
-    return false;
-}
-
-static int append(struct policy_entry **entries, size_t *count, struct policy_entry *entry, const char *source,
-                  struct error *err) {
-    struct policy_entry_list list = {.entries = entries, .count = count};
-    if (is_listed(*entries, *count, entry)) {
-        policy_entry_done(entry);
-        return 0;
-    }
+static int append(struct policy_entry **entries, size_t *count, struct policy_seen *seen, struct policy_entry *entry,
+                  const char *source, struct error *err) {
+    struct policy_entry_list list = {.entries = entries, .count = count, .collapse = true, .slots = seen->slots,
+                                     .slot_count = seen->slot_count};
     entry->source = strdup(source);
-    if (!entry->source) policy_entry_done(entry);
-    if (!entry->source || policy_entry_append(&list, entry) < 0) return error_set(err, -ENOMEM, "out of memory");
-    return 0;
+    bool failed = !entry->source;
+    if (failed) policy_entry_done(entry);
+    else failed = policy_entry_append(&list, entry) < 0;
+    *seen = (struct policy_seen){.slots = list.slots, .slot_count = list.slot_count};
+    return failed ? error_set(err, -ENOMEM, "out of memory") : 0;
 }
 
 static int allow_host(struct policy_model *model, const char *host, bool preset, const char *source,
@@ -38,7 +30,7 @@ static int allow_host(struct policy_model *model, const char *host, bool preset,
     entry.protocol = POLICY_ENTRY_HTTPS;
     uint16_t stated = port ? port : 443;
     if (policy_entry_add_ports(&entry, stated, stated) < 0) return error_set(err, -ENOMEM, "out of memory");
-    return append(&model->allow, &model->allow_count, &entry, source, err);
+    return append(&model->allow, &model->allow_count, &model->allow_seen, &entry, source, err);
 }
 
 int policy_model_allow(struct policy_model *model, const char *host, const char *source, struct error *err) {
@@ -49,19 +41,19 @@ int policy_model_allow(struct policy_model *model, const char *host, const char 
     return r;
 }
 
-static int add_cidr(struct policy_entry **entries, size_t *count, const char *cidr, const char *source,
-                    struct error *err) {
+static int add_cidr(struct policy_entry **entries, size_t *count, struct policy_seen *seen, const char *cidr,
+                    const char *source, struct error *err) {
     struct policy_entry entry = {.kind = POLICY_ENTRY_CIDR, .protocol = POLICY_ENTRY_ANY};
     int r = policy_entry_parse_cidr(cidr, strlen(cidr), &entry.prefix, err);
-    return r < 0 ? r : append(entries, count, &entry, source, err);
+    return r < 0 ? r : append(entries, count, seen, &entry, source, err);
 }
 
 int policy_model_allow_cidr(struct policy_model *model, const char *cidr, const char *source, struct error *err) {
-    return add_cidr(&model->allow, &model->allow_count, cidr, source, err);
+    return add_cidr(&model->allow, &model->allow_count, &model->allow_seen, cidr, source, err);
 }
 
 int policy_model_deny_cidr(struct policy_model *model, const char *cidr, const char *source, struct error *err) {
-    return add_cidr(&model->deny, &model->deny_count, cidr, source, err);
+    return add_cidr(&model->deny, &model->deny_count, &model->deny_seen, cidr, source, err);
 }
 
 // --- learning ---
@@ -69,7 +61,7 @@ int policy_model_deny_cidr(struct policy_model *model, const char *cidr, const c
 static int allow_any_name(struct policy_model *model, enum policy_entry_protocol protocol, struct error *err) {
     struct policy_entry entry = {.kind = POLICY_ENTRY_WILDCARD, .protocol = protocol};
     if (policy_entry_add_ports(&entry, 1, UINT16_MAX) < 0) return error_set(err, -ENOMEM, "out of memory");
-    return append(&model->allow, &model->allow_count, &entry, "--learn", err);
+    return append(&model->allow, &model->allow_count, &model->allow_seen, &entry, "--learn", err);
 }
 
 // The open base allows; the two entries make the gate read what a connection to a name is before it passes.

@@ -157,11 +157,32 @@ int policy_entry_parse_host(const char *text, size_t len, bool wildcard, struct 
     return 0;
 }
 
+// "10.0.0.1:22", "[2001:db8::1]", "[2001:db8::1]:22": what is written for a host. 0 if it is none of these.
+static int cidr_shape(const char *text, size_t len, struct error *err) {
+    char quoted[YAML_QUOTE_SIZE];
+    struct addr_prefix prefix;
+    uint16_t port = 0;
+    size_t host_len = len;
+    bool host_bits;
+    yaml_quote(text, len, quoted);
+    if (len == 0 || host_port(text, len, &host_len, &port, NULL) < 0) return 0;
+    size_t skip = text[0] == '[' ? 1 : 0;
+    if (host_len <= 2 * skip || addr_prefix_parse(text + skip, host_len - 2 * skip, &prefix, &host_bits) != 0) return 0;
+    if (port)
+        return error_set(err, -EINVAL,
+                         "\"%s\" has a port; ports go in an entry of a policy file: {cidr: \"%.*s\", ports: [%u]}", quoted,
+                         (int)(host_len - 2 * skip), text + skip, port);
+    return skip ? error_set(err, -EINVAL, "\"%s\" has brackets; write \"%.*s\" without brackets", quoted,
+                            (int)(host_len - 2), text + 1)
+                : 0;
+}
+
 int policy_entry_parse_cidr(const char *text, size_t len, struct addr_prefix *ret_prefix, struct error *err) {
     char quoted[YAML_QUOTE_SIZE], right[ADDR_TEXT_SIZE];
     struct addr_prefix prefix;
     bool host_bits;
     yaml_quote(text, len, quoted);
+    if (addr_prefix_parse(text, len, &prefix, &host_bits) != 0 && cidr_shape(text, len, err) < 0) return -EINVAL;
     if (addr_prefix_parse(text, len, &prefix, &host_bits) != 0)
         return error_set(
             err, -EINVAL,

@@ -232,6 +232,20 @@ static void check_range(const struct lint *lint, uint32_t index) {
                                             "closed use --network all (base: allow)", rule_source(lint, index), rule_text(lint, index));
 }
 
+// "--allow 2001:db8::1:443": without brackets the last group is part of the address.
+static void check_brackets(const struct lint *lint, uint32_t index) {
+    static const char *const ports[] = {":22", ":80", ":443", ":8080", ":8443"};
+    const struct policy_entry *entry = &lint->model->allow[index];
+    const char *source = rule_source(lint, index), *colon = strrchr(source, ':');
+    bool bare = strncmp(source, "--", 2) == 0 && !strchr(source, '[') && strstr(source, "::");
+    if (entry->kind != POLICY_ENTRY_ADDRESS || entry->prefix.addr.family != ADDR_IPV6 || !bare) return;
+    const char *host = source + strcspn(source, " ") + 1;
+    for (size_t i = 0; i < ARRAY_LENGTH(ports); i++)
+        if (strcmp(colon, ports[i]) == 0)
+            policy_warnings_add(lint->warnings, "%s: \"%s\" is all address, on port 443; if %s is the port, write [%.*s]%s",
+                                source, host, colon + 1, (int)(colon - host), host, colon);
+}
+
 static bool named_tcp(const struct lint *lint, const struct policy_entry *entry) {
     bool name = entry->kind == POLICY_ENTRY_NAME || entry->kind == POLICY_ENTRY_WILDCARD;
     return name && entry->protocol == POLICY_ENTRY_TCP && lint->model->has_dns_names &&
@@ -251,6 +265,7 @@ static int check_allow(const struct lint *lint, uint32_t index) {
     if (cover != BLOCK_NONE) return never_matches(lint, index, cover, "remove one of the two");
     check_private(lint, index);
     check_range(lint, index);
+    check_brackets(lint, index);
     if (named_tcp(lint, entry))
         return never_matches(lint, index, BLOCK_NONE, "leave dns: {names: real} out: no bytes are read of it, so without a "
                                                       "synthetic address its name is never seen");
@@ -303,6 +318,10 @@ int lint_check(const struct policy_model *model, const struct policy *policy, st
         if (r != 0) return r;
     }
     for (uint32_t i = 0; i < model->deny_count; i++) check_deny(&lint, i);
+    if (model->base_allow && !model->block_private && model->dialect != POLICY_DIALECT_E2B)
+        policy_warnings_add(warnings, "%s: with private addresses allowed, this opens private networks and metadata services "
+                                      "too; to keep them closed leave --allow-private (block_private: false) out",
+                            rule_source(&lint, policy->header->rule_base));
     if (model->dialect == POLICY_DIALECT_E2B && model->allow_count > 0 && policy->header->name_base_allow)
         policy_warnings_add(warnings, "allowOut alone is not an allow list: every other destination stays open; add "
                                       "\"denyOut\": [\"0.0.0.0/0\"] to close it");

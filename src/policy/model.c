@@ -42,6 +42,8 @@ void policy_model_free(struct policy_model *model) {
     if (!model) return;
     free_entries(model->allow, model->allow_count);
     free_entries(model->deny, model->deny_count);
+    free(model->allow_seen.slots);
+    free(model->deny_seen.slots);
     free_bindings(model->bindings, model->binding_count);
     free(model->mask_request_host);
     free(model->base_source);

@@ -73,6 +73,12 @@ size_t policy_binding_targets(const struct policy_binding *binding,
 // The reference that stands for its secret, the kind's default if it names none. "": its value needs none.
 const char *policy_binding_secret(const struct policy_binding *binding);
 
+// Which entries a list made of options has already, by hash (entry.h).
+struct policy_seen {
+    uint32_t *slots;
+    size_t slot_count;
+};
+
 struct policy_model {
     enum policy_dialect dialect;
     bool has_type;
@@ -87,6 +93,7 @@ struct policy_model {
     size_t allow_count;
     struct policy_entry *deny;
     size_t deny_count;
+    struct policy_seen allow_seen, deny_seen;
     struct policy_binding *bindings;
     size_t binding_count;
     bool has_dns_names;

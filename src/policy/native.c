@@ -356,6 +356,9 @@ static int read_version(const struct yaml_file *file, const struct yaml_value *v
     (void)context;
     if (value->kind == YAML_SCALAR && !value->quoted && number_parse(value->text, value->len, 1, 1, &version) == 0)
         return 0;
+    if (value->kind == YAML_SCALAR && value->quoted && strcmp(value->text, "1") == 0)
+        return yaml_fail(file, value, "%s is the number 1, not the text %s; write it without quotes", what,
+                         yaml_show(value, shown));
     return yaml_fail(file, value, "%s %s is not known; this program reads version: 1", what, yaml_show(value, shown));
 }
 

@@ -102,8 +102,9 @@ struct policy_rule_info {
 struct policy_rule_info policy_rule_info(const struct policy *policy, uint32_t rule);
 size_t policy_rule_count(const struct policy *policy);
 
-// What to add so that this would have been allowed: "--allow example.com:8443", "--allow-cidr 203.0.113.5". Empty if
-// nothing a sandbox's policy could say would help (node guardrails). Returns buf.
+// What to add so that this would have been allowed: "--allow example.com:8443", "--allow-private", or, for a native file,
+// "policy entry {cidr: \"203.0.113.5\", protocol: tcp, ports: [22]}"; in parentheses behind it what it opens besides. UDP and
+// ICMP to a name get words instead. Empty if nothing a sandbox's policy could say would help (node guardrails). Returns buf.
 #define POLICY_HINT_SIZE 320
 const char *policy_hint(const struct policy *policy, const struct policy_request *request,
                         const struct policy_decision *decision, char buf[POLICY_HINT_SIZE]);

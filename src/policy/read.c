@@ -126,6 +126,40 @@ static int find_dialect(const struct yaml_file *file, enum policy_dialect *diale
     return r;
 }
 
+#define E2B_FIX "add --dialect e2b, or \"dialect\": \"e2b\""
+#define NATIVE_FIX "add version: 1"
+
+// Keys of the other dialects in a text that is read as one of `network`, because it does not say which it is.
+static int check_dialect(const struct yaml_file *file) {
+    static const struct {
+        const char *key;
+        bool in_network; // of the mapping `network`
+        const char *dialect, *fix;
+    } keys[] = {
+        {"allowOut", true, "e2b", E2B_FIX},
+        {"denyOut", true, "e2b", E2B_FIX},
+        {"allowPublicTraffic", true, "e2b", E2B_FIX},
+        {"maskRequestHost", true, "e2b", E2B_FIX},
+        {"allow_internet_access", false, "e2b", E2B_FIX},
+        {"allowInternetAccess", false, "e2b", E2B_FIX},
+        {"allow", false, "native", NATIVE_FIX},
+        {"deny", false, "native", NATIVE_FIX},
+        {"base", false, "native", NATIVE_FIX},
+        {"credentials", false, "native", NATIVE_FIX},
+        {"limits", false, "native", NATIVE_FIX},
+        {"dns", false, "native", NATIVE_FIX},
+    };
+    const struct yaml_value *network = yaml_member(file->root, "network");
+    for (size_t i = 0; i < ARRAY_LENGTH(keys); i++) {
+        const struct yaml_value *map = keys[i].in_network ? network : file->root;
+        const struct yaml_value *value = map ? yaml_member(map, keys[i].key) : NULL;
+        if (value)
+            return yaml_fail(file, value, "\"%s\" is a key of the %s dialect, but the text is read in the network dialect; %s",
+                             keys[i].key, keys[i].dialect, keys[i].fix);
+    }
+    return 0;
+}
+
 static int read_tree(const struct yaml_file *file, enum policy_dialect dialect, struct policy_reader *reader) {
     switch (dialect) {
     case POLICY_DIALECT_AUTO:
@@ -149,6 +183,9 @@ int policy_read(const char *text, size_t len, const char *file_name, enum policy
         r = yaml_fail(&file, file.root,
                       "a policy must be a mapping of keys to values, such as {\"network\": \"none\"}");
     if (r == 0) r = find_dialect(&file, &dialect);
+    if (r == 0) {
+        if (dialect == POLICY_DIALECT_NETWORK) r = check_dialect(&file);
+    }
     if (r == 0) {
         model = policy_model_new(dialect);
         if (!model) r = error_set(err, -ENOMEM, "out of memory");

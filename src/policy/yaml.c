@@ -95,14 +95,17 @@ static int builder_fail(const struct yaml_builder *builder, const yaml_event_t *
 static int syntax_fail(const struct yaml_builder *builder) {
     const yaml_parser_t *parser = &builder->parser;
     if (parser->error == YAML_MEMORY_ERROR) return error_set(builder->file->err, -ENOMEM, "out of memory");
-    // The line itself is what its writer recognises; the two commonest slips get their fix.
+    // The line itself is what its writer recognises; the commonest slips get their fix.
     const char *start = builder->file->text, *end = start + builder->file->len;
     for (size_t line = parser->problem_mark.line; line > 0 && start < end; start++) line -= *start == '\n';
     size_t len = 0;
     while (start + len < end && start[len] != '\n' && len < 120) len++;
     char text[YAML_QUOTE_SIZE + 512], quoted[YAML_QUOTE_SIZE];
     yaml_quote(start, len, quoted);
+    bool no_token = parser->problem && strcmp(parser->problem, "found character that cannot start any token") == 0;
     const char *fix = memchr(start, '\t', len)  ? "indent with blanks, not tabs"
+                      : no_token && memchr(start, '@', len)
+                          ? "a value that begins with @ has to be in quotes: \"@python\""
                       : memchr(start, '*', len) ? "a value that begins with * has to be in quotes: \"*.example.com\""
                                                 : "correct the syntax";
     snprintf(text, sizeof(text), "\"%s\" is not valid YAML or JSON: %s%s%s; %s", quoted,

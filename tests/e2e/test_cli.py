@@ -248,6 +248,12 @@ def test_summary_names_addresses(box):
     assert "--allow-cidr 203.0.113.9" in result.err, result
 
 
+def test_summary_of_another_port(box):
+    """A listed name on a port of git: --allow would open HTTPS only."""
+    result = box.run("--allow both.example", "curl", "-s", "telnet://both.example:9418")
+    assert "to allow: policy entry {host: both.example, protocol: tcp, ports: [9418]}\n" in result.err, result
+
+
 def test_no_summary_without_denials(box):
     result = box.run("--allow both.example", "true")
     assert result.err == "", result

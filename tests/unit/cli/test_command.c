@@ -2,6 +2,7 @@
 // The table of commands, exit statuses, and what is printed: each command runs in a child with its output in a pipe.
 #include "cli/cli.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -143,7 +144,7 @@ static void test_check_json(void **state) {
         RUN("check", "--allow", "a.org:8443", "--json", "--resolved", "93.184.216.34", "https://a.org:8443/");
     assert_string_equal(
         output.out, "{\"verdict\":\"allow\",\"reason\":\"allowed_name\",\"rule\":\"allow https a.org:8443\",\"source\":"
-                    "\"--allow a.org:8443\",\"name\":\"a.org\",\"address\":\"93.184.216.34\",\"port\":8443}\n");
+                    "\"--allow a.org:8443\",\"name\":\"a.org\",\"address\":\"93.184.216.34\",\"port\":8443,\"hint\":null}\n");
     output = RUN("check", "--network", "all", "--json", "tcp://8.8.8.8:53");
     assert_json(output, "name", NULL);
     assert_json(output, "address", "8.8.8.8");
@@ -152,6 +153,7 @@ static void test_check_json(void **state) {
     assert_int_equal(output.status, 1);
     assert_json(output, "port", NULL);
     assert_json(output, "reason", "dns_name_denied");
+    assert_json(output, "hint", "--allow a.org");
 }
 
 static void test_check_invalid(void **state) {
@@ -168,9 +170,64 @@ static void test_check_invalid(void **state) {
     assert_int_equal(RUN("check", "https://a.org", "https://b.org").status, 2);
     assert_int_equal(RUN("check", "--cases", "/nonexistent").status, 2);
     assert_int_equal(RUN("check", "--cases", "/dev/null", "--json").status, 2);
-    struct output output = RUN("check", "--cases", "/dev/null");
-    assert_string_equal(output.out, "0 passed, 0 failed\n");
-    assert_int_equal(output.status, 0);
+    assert_failed(RUN("check", "--cases", "/dev/null"), 2,
+                  "penstock: case file \"/dev/null\" holds no case; write one JSON object a line\n");
+    assert_failed(RUN("check", "https://a.org:99999/"), 2,
+                  "penstock: request \"https://a.org:99999/\" has a port out of range; write a number from 1 to 65535\n");
+    assert_failed(RUN("check", "dns://a.org:53"), 2,
+                  "penstock: request \"dns://a.org:53\" has a port, which dns does not take; write dns://NAME without a "
+                  "port\n");
+}
+
+// Where the verdict, its hint or its warning is another than the words of the policy let one think.
+static void test_check_truth(void **state) {
+    (void)state;
+    static const struct {
+        char *argv[8];
+        int status;
+        const char *out, *err; // parts
+    } rows[] = {
+        {{"--network", "all", "http://localhost:8000/"}, 1, "deny private_address\n", ""},
+        {{"http://localhost:9100/"}, 1,
+         "to allow it: policy entry {host: localhost, protocol: http, ports: [9100], private: true}\n", ""},
+        {{"--allow", "localhost:9100", "https://localhost:9100/"}, 1, "address: 127.0.0.1\n", "private addresses are blocked"},
+        {{"tcp://db.example:5432"}, 1, "to allow it: policy entry {host: db.example, protocol: tcp, ports: [5432]}\n", ""},
+        {{"udp://db.example:53"}, 1, "to allow it: no entry for a name opens UDP;", ""},
+        {{"--type", "host", "https://10.0.0.1/"}, 0, "allow allowed_base\nrule: not enforced", ""},
+        {{"--type", "host"}, 0, "valid for type host\n  not enforced: every destination is reached  (type host)\n", ""},
+        {{"--type", "docker"}, 0, "valid for type docker\n", "says \"not built yet\" to type docker\n"},
+        {{"--network", "all", "--allow-private"}, 0, "valid", "opens private networks and metadata services too"},
+        {{"--allow", "2001:db8::1:443"}, 0, "valid", "write [2001:db8::1]:443"},
+        {{"--allow", "[2001:db8::1:443]"}, 0, "valid", ""},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
+        char *argv[12] = {"penstock", "check"};
+        for (size_t j = 0; rows[i].argv[j]; j++) argv[j + 2] = rows[i].argv[j];
+        struct output output = run(argv);
+        if (output.status != rows[i].status || !strstr(output.out, rows[i].out) || !strstr(output.err, rows[i].err) ||
+            !rows[i].err[0] != !output.err[0])
+            fail_msg("row %zu: %d \"%s\" \"%s\"", i, output.status, output.out, output.err);
+    }
+}
+
+static void test_write_error(void **state) {
+    (void)state;
+    static char *const rows[][4] = {{"penstock", "presets"}, {"penstock", "types", "--json"}, {"penstock", "check"},
+                                    {"penstock", "--version"}};
+    for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
+        int status, argc = 0;
+        while (rows[i][argc]) argc++;
+        fflush(NULL);
+        pid_t child = fork();
+        if (child == 0) {
+            int full = open("/dev/full", O_WRONLY | O_CLOEXEC), null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+            dup2(full, 1);
+            dup2(null, 2);
+            _exit(cli_main(argc, (char **)(void *)rows[i]));
+        }
+        waitpid(child, &status, 0);
+        assert_int_equal(WEXITSTATUS(status), 2);
+    }
 }
 
 static void test_types(void **state) {
@@ -221,7 +278,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_help),       cmocka_unit_test(test_unknown),       cmocka_unit_test(test_check_text),
         cmocka_unit_test(test_check_json), cmocka_unit_test(test_check_invalid), cmocka_unit_test(test_types),
-        cmocka_unit_test(test_presets),
+        cmocka_unit_test(test_presets),    cmocka_unit_test(test_check_truth),   cmocka_unit_test(test_write_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

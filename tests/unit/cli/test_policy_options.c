@@ -80,6 +80,21 @@ static void test_build(void **state) {
     policy_model_free(model);
 }
 
+// By hash: a walk for each would take minutes.
+static void test_many(void **state) {
+    (void)state;
+    enum { HOSTS = 100000 };
+    struct policy_model *model = policy_model_new(POLICY_DIALECT_NATIVE);
+    assert_non_null(model);
+    for (size_t i = 0; i < 2 * (size_t)HOSTS; i++) { // each of them twice
+        char host[32];
+        snprintf(host, sizeof(host), "h%zu.example", i % HOSTS);
+        assert_int_equal(policy_model_allow(model, host, "--allow", NULL), 0);
+    }
+    assert_int_equal(model->allow_count, HOSTS);
+    policy_model_free(model);
+}
+
 static void test_other_options(void **state) {
     (void)state;
     struct policy_options options = {0};
@@ -105,6 +120,11 @@ static void test_refused(void **state) {
     assert_refused(ARGS("--allow-cidr", "10.0.0.1/8"),
                    "--allow-cidr: \"10.0.0.1/8\" has host bits set; write \"10.0.0.0/8\"");
     assert_refused(ARGS("--deny-cidr", "a.org"), "--deny-cidr: \"a.org\" is not an IP address");
+    assert_refused(ARGS("--allow-cidr", "10.0.0.1:22"),
+                   "--allow-cidr: \"10.0.0.1:22\" has a port; ports go in an entry of a policy file: {cidr: \"10.0.0.1\", "
+                   "ports: [22]}");
+    assert_refused(ARGS("--allow-cidr", "[2001:db8::1]:22"), "{cidr: \"2001:db8::1\", ports: [22]}");
+    assert_refused(ARGS("--deny-cidr", "[2001:db8::1]"), "write \"2001:db8::1\" without brackets");
     assert_refused(ARGS("--network", "some"), "--network: \"some\" is neither none nor all");
     assert_refused(ARGS("--network", "all", "--network", "none"), "--network: given twice");
     assert_refused(ARGS("--allow-private=yes"), "--allow-private takes no value, not \"yes\"");
@@ -172,8 +192,8 @@ static void test_node(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_build), cmocka_unit_test(test_other_options), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_file),  cmocka_unit_test(test_node),
+        cmocka_unit_test(test_build),   cmocka_unit_test(test_many), cmocka_unit_test(test_other_options),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_file), cmocka_unit_test(test_node),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -196,6 +196,23 @@ static void test_positions(void **state) {
     read_fails("network: {qqqqqqq: 1}", "the keys are: allow");
 }
 
+// A text of one dialect that is read in another is told so.
+static void test_wrong_dialect(void **state) {
+    (void)state;
+    static const char *const e2b[] = {
+        "{\"network\": {\"allowOut\": [\"a.org\"]}}", "network: {denyOut: []}", "network: {allowPublicTraffic: true}",
+        "network: {maskRequestHost: a.org}", "{\"allow_internet_access\": false}", "allowInternetAccess: false"};
+    static const char *const native[] = {"allow: [{host: a.org}]", "deny: []", "base: allow", "credentials: []",
+                                         "limits: {connections: 1}", "dns: {names: real}"};
+    for (size_t i = 0; i < ARRAY_LENGTH(e2b); i++)
+        read_fails(e2b[i], "is a key of the e2b dialect, but the text is read in the network dialect; add --dialect e2b, or "
+                           "\"dialect\": \"e2b\"");
+    for (size_t i = 0; i < ARRAY_LENGTH(native); i++)
+        read_fails(native[i], "is a key of the native dialect, but the text is read in the network dialect; add version: 1");
+    read_fails("version: \"1\"\n", "p.yaml:1: version is the number 1, not the text \"1\"; write it without quotes");
+    read_fails("version: 2\n", "this program reads version: 1");
+}
+
 static void test_yaml(void **state) {
     (void)state;
     read_fails("", "the text is empty");
@@ -216,6 +233,8 @@ static void test_yaml(void **state) {
     read_fails("network: none\n---\nnetwork: all\n", "second document");
     read_fails("[[[[[[[[[[[[[[[[[[[[", "nested too deep");
     read_fails_len("network: none\0all", 17, "not valid YAML or JSON");
+    read_fails("version: 1\nallow:\n- host: @python\n", "a value that begins with @ has to be in quotes: \"@python\"");
+    read_fails("version: 1\nallow:\n- host: *.a.org\n", "a value that begins with * has to be in quotes");
     read_fails("\xff\xfe{}", "not valid YAML or JSON"); // not taken for UTF-16
     struct policy_model *model = read_ok("\xef\xbb\xbfnetwork: all", POLICY_DIALECT_AUTO);
     assert_true(model->base_allow);
@@ -354,7 +373,8 @@ static void test_builder_bind(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_network),    cmocka_unit_test(test_bindings),  cmocka_unit_test(test_e2b),
-        cmocka_unit_test(test_native),     cmocka_unit_test(test_positions), cmocka_unit_test(test_yaml),
+        cmocka_unit_test(test_native),     cmocka_unit_test(test_positions), cmocka_unit_test(test_wrong_dialect),
+        cmocka_unit_test(test_yaml),
         cmocka_unit_test(test_yaml_types), cmocka_unit_test(test_limits),    cmocka_unit_test(test_many_duplicates),
         cmocka_unit_test(test_dialects),   cmocka_unit_test(test_builder),   cmocka_unit_test(test_builder_bind),
     };
