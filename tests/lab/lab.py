@@ -38,7 +38,7 @@ PYTHON = "/usr/bin/python3"  # Debian's: the one that has python3-dnspython
 INSIDE = "PENSTOCK_LAB"      # set inside the namespaces: "root" or "user", who started it
 UID = 1000
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"  # in the lab: its own CA, and no other
-START_DEADLINE = 10.0
+START_DEADLINE = 30.0
 DEFAULT_TIMEOUT = 3600
 PROGRAMS = {"ip": "iproute2", "nft": "nftables", "unshare": "util-linux", "nsenter": "util-linux", "setpriv": "util-linux",
             "nginx": "nginx-light", "openssl": "openssl", "git": "git", "mount": "mount"}
