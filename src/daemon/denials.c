@@ -124,7 +124,8 @@ static void print_entry(const char *hint, FILE *out) {
     } else if (takes(hint, "--allow-private", &value, &len)) {
         fprintf(out, "private: true in its entry%s", value);
     } else if (takes(hint, "policy entry ", &value, &len)) {
-        fprintf(out, "- %s", value);
+        const char *option = strstr(value, ", or --"); // in a file the entry is enough
+        fprintf(out, "- %.*s", option ? (int)(option - value) : (int)strlen(value), value);
     } else {
         fputs(hint, out);
     }
