@@ -257,6 +257,10 @@ def ping_pong(host, port, count):
 def http_ping_pong(host, port, count):
     """Small requests on one connection, head and body in a write each, to a server that waits for the body: the ms of an answer,
     at the lower quartile."""
+    def more(sock):
+        if not (data := sock.recv(4096)):
+            raise ConnectionError("the connection was not kept")
+        return data
     times = []
     with open_tcp(host, port) as sock:
         for _ in range(count):
@@ -265,10 +269,10 @@ def http_ping_pong(host, port, count):
             sock.sendall(b"b")
             got = b""
             while b"\r\n\r\n" not in got:
-                got += sock.recv(4096)
+                got += more(sock)
             length = int(got.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
             while len(got.partition(b"\r\n\r\n")[2]) < length:
-                got += sock.recv(4096)
+                got += more(sock)
             times.append((time.monotonic() - started) * 1000)
     return sorted(times)[count // 4]
 
