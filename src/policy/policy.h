@@ -84,6 +84,31 @@ struct policy_facts policy_facts(const struct policy *policy);
 // POLICY_DNS is what judges a question; this is the same answer.)
 bool policy_name_bound(const struct policy *policy, const char *name); // host with a credential binding
 
+// ---- credentials (semantics section 7) ----
+
+#define POLICY_CREDENTIALS_MAX 16 // headers bound to one host
+
+// A header that a binding sets.
+struct policy_credential {
+    uint32_t rule;      // its number, as main gives it to the vault: the order of policy_binding_targets over the model
+    const char *header; // as it is written
+    bool scrub;         // its value is taken out of responses
+};
+
+struct policy_credential_request {
+    const char *host;    // canonical: the name that was resolved, dialled and claimed
+    const void *method;  // as sent; NULL: whatever the request is, all that are bound to the host
+    size_t method_len;
+    const void *path;    // with its query, as sent
+    size_t path_len;
+};
+
+// The headers that this request gets: those bound to its host whose repositories, path prefix and methods fit it. Pure.
+size_t policy_credentials(const struct policy *policy, const struct policy_credential_request *request,
+                          struct policy_credential ret_credentials[POLICY_CREDENTIALS_MAX]);
+// The bound hosts, one after the other; NULL behind the last. They live as long as the policy.
+const char *policy_bound_host(const struct policy *policy, size_t index);
+
 // TCP ports of the host's loopback that entries open (semantics 5.1 localhost): fills at most max, returns the count.
 // Each port stands for 127.0.0.1 and ::1 and for the names localhost, 127.0.0.1, ::1 as the entries say.
 size_t policy_loopback_ports(const struct policy *policy, uint16_t *ret_ports, size_t max);

@@ -231,6 +231,7 @@ static const struct {
     [IPC_GATE_START] = {sizeof(struct ipc_gate_start), 2, true, false, check_gate_start},
     [IPC_GATE_POLICY] = {sizeof(struct ipc_policy), 1, true, false, check_policy},
     [IPC_GATE_RESOLVER] = {0, 1, true, false, NULL},
+    [IPC_GATE_VAULT] = {0, 1, true, false, NULL},
     [IPC_GATE_READY] = {0, 0, true, false, NULL},
     [IPC_GATE_ACTIVE] = {sizeof(struct ipc_active), 0, true, false, NULL},
     [IPC_DECISION] = {sizeof(struct ipc_decision), 0, true, false, check_decision},

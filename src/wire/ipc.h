@@ -27,6 +27,7 @@ enum ipc_type {
     IPC_GATE_START,       // main -> gate: struct ipc_gate_start; descriptors: channel to keeper, channel to resolver
     IPC_GATE_POLICY,      // main -> gate: struct ipc_policy; descriptor: sealed memfd with the policy's block
     IPC_GATE_RESOLVER,    // main -> gate: no body; descriptor: channel to a new resolver, in place of a dead one
+    IPC_GATE_VAULT,       // main -> gate: no body; descriptor: channel to the vault; again in place of a dead one
     IPC_GATE_READY,       // gate -> main: no body: isolated, policy in force
     IPC_GATE_ACTIVE,      // gate -> main: struct ipc_active: a policy is in force everywhere
     IPC_DECISION,         // gate -> main: struct ipc_decision: a line of the decision log
