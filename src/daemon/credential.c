@@ -23,7 +23,7 @@ struct credentials {
     struct credential_value *values;
     size_t value_count;
     uint8_t certificate[IPC_CERTIFICATE_MAX];
-    size_t certificate_len;
+    struct sandbox_trust trust;
 };
 
 void credentials_free(struct credentials *credentials) {
@@ -168,7 +168,7 @@ int credentials_start(struct credentials *credentials, struct role *vault, uid_t
     if (r < 0) return r;
     struct ipc_vault_ready ready;
     memcpy(&ready, message.body, sizeof(ready));
-    credentials->certificate_len = ready.length;
+    credentials->trust = (struct sandbox_trust){credentials->certificate, ready.length, ready.subject_hash};
     memcpy(credentials->certificate, (const uint8_t *)message.body + sizeof(ready), ready.length);
     for (size_t i = 0; i < credentials->value_count && r == 0; i++) {
         const struct credential_value *value = &credentials->values[i];
@@ -177,10 +177,7 @@ int credentials_start(struct credentials *credentials, struct role *vault, uid_t
     return r;
 }
 
-const void *credentials_certificate(const struct credentials *credentials, size_t *ret_len) {
-    *ret_len = credentials->certificate_len;
-    return credentials->certificate;
-}
+const struct sandbox_trust *credentials_trust(const struct credentials *credentials) { return &credentials->trust; }
 
 int credentials_join(const struct credentials *credentials, struct role *vault, int *ret_fd, struct error *err) {
     int pair[2];

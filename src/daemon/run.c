@@ -393,6 +393,7 @@ int daemon_run(const struct daemon_run *options) {
         if (rc == 0) rc = alive;
     }
     if (rc == 0) run_say_loopback(&run);
+    if (run.credentials) run.spec.trust = credentials_trust(run.credentials);
     if (rc == 0) rc = prepared = run_command(&run, &err);
     run_finish(&run);
     if (rc == 0) rc = run_conclude(&run, &err);

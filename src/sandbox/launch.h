@@ -6,6 +6,7 @@
 
 #include "sandbox/etc_file.h"
 #include "sandbox/exposure.h"
+#include "sandbox/trust.h"
 #include "sandbox/unix_mask.h"
 
 struct launch {
@@ -14,6 +15,7 @@ struct launch {
     struct unix_mask mask;
     struct etc_file etc_files[ETC_FILES];
     size_t etc_file_count;
+    struct trust trust;
     const char *program; // bubblewrap
     char *command;       // file to execute inside
     char **environment;

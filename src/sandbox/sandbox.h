@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "base/error.h"
@@ -21,10 +22,19 @@ struct sandbox_identity sandbox_identity(void);
 // Whether this process runs in a sandbox of ours, where no other one can be started.
 bool sandbox_inside(void);
 
+// The CA that signs for hosts with a credential: programs inside are made to trust it.
+struct sandbox_trust {
+    const void *certificate; // DER
+    size_t len;
+    uint32_t subject_hash;   // as OpenSSL's c_rehash has it
+};
+
 struct sandbox_spec {
     char *const *argv;         // NULL-terminated, at least one
     char *const *environment;  // NULL-terminated; proxy variables of the host and the like are removed by the room
     bool proxy;                // the gate has doors: the usual variables name them
+    char *const *placeholders; // "NAME=VALUE", NULL-terminated: variables that are added, or replaced; or NULL
+    const struct sandbox_trust *trust; // NULL: nothing is bound
     const char *cwd;           // absolute, real path; writable inside
     const char *const *reads;  // --read paths
     size_t read_count;

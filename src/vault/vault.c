@@ -192,7 +192,8 @@ static int vault_start(struct vault *vault, struct error *err) {
         if (r < 0) error_context(err, r, "the vault cannot isolate itself");
     }
     if (r < 0) return r;
-    struct ipc_vault_ready ready = {.length = (uint32_t)vault->authority.der_len};
+    struct ipc_vault_ready ready = {.subject_hash = (uint32_t)X509_subject_name_hash(vault->authority.certificate),
+                                    .length = (uint32_t)vault->authority.der_len};
     r = channel_send_tail(vault->channel, IPC_VAULT_READY, &ready, sizeof(ready), vault->authority.der, ready.length);
     return r < 0 ? error_set(err, r, "main does not take the vault's messages") : 0;
 }
