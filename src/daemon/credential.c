@@ -70,6 +70,14 @@ static int credential_rules(struct credentials *credentials, const struct policy
     return 0;
 }
 
+const char *credentials_file(const struct credentials *credentials, size_t index) {
+    for (size_t i = 0; i < credentials->rule_count; i++) {
+        const char *reference = credentials->rules[i].reference;
+        if (strncmp(reference, "file:", 5) == 0 && index-- == 0) return reference + 5;
+    }
+    return NULL;
+}
+
 // ---- values of the environment ----
 
 static int value_memfd(const char *value, size_t len, int *ret_fd) {

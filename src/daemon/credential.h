@@ -18,6 +18,9 @@ struct credentials;
 int credentials_new(const struct policy_model *model, struct credentials **ret_credentials, struct error *err);
 void credentials_free(struct credentials *credentials); // NULL is fine
 
+// The files that file: secrets are in, as they were named, one after the other; NULL behind the last.
+const char *credentials_file(const struct credentials *credentials, size_t index);
+
 // Starts the role and hands the values over; it becomes that user (uid 0: stays). Also in place of one that died.
 int credentials_start(struct credentials *credentials, struct role *vault, uid_t uid, gid_t gid, struct error *err);
 // The CA's certificate, once the vault has been started. It lives as long as the credentials.

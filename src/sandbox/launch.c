@@ -67,6 +67,7 @@ int launch_check(struct launch *launch, const struct sandbox_spec *spec, struct 
     int r = check_caller(err);
     if (r < 0) return r;
     r = exposure_init(&launch->exposure, spec, err);
+    if (r == 0) r = hidden_collect(spec, &launch->exposure, &launch->hidden, err);
     if (r < 0) return r;
     launch->program = find_program();
     if (!launch->program)
@@ -131,8 +132,10 @@ static char **prepare_environment(const struct launch *launch) {
 int launch_prepare(struct launch *launch, const struct sandbox_spec *spec, struct error *err) {
     int r = launch_check(launch, spec, err);
     if (r < 0) return r;
-    r = unix_mask_collect(&launch->exposure, &launch->mask, err);
+    r = unix_mask_collect(&launch->exposure, &launch->hidden, &launch->mask, err);
     if (r < 0) return r;
+    r = hidden_mask_systems(spec, &launch->exposure, &launch->mask);
+    if (r < 0) return error_set(err, r, "penstock's own files cannot be hidden from the sandbox: %s", strerror(-r));
     r = etc_file_make(spec, launch->exposure.home, launch->etc_files, &launch->etc_file_count, err);
     if (r < 0) return r;
     r = trust_make(spec, &launch->exposure, &launch->trust, err);
@@ -151,6 +154,7 @@ int launch_prepare(struct launch *launch, const struct sandbox_spec *spec, struc
 
 void launch_done(struct launch *launch) {
     exposure_done(&launch->exposure);
+    hidden_done(&launch->hidden);
     unix_mask_done(&launch->mask);
     etc_file_done(launch->etc_files, launch->etc_file_count);
     trust_done(&launch->trust);

@@ -6,12 +6,14 @@
 
 #include "sandbox/etc_file.h"
 #include "sandbox/exposure.h"
+#include "sandbox/hidden.h"
 #include "sandbox/trust.h"
 #include "sandbox/unix_mask.h"
 
 struct launch {
     const struct sandbox_spec *spec;
     struct exposure exposure;
+    struct hidden hidden;
     struct unix_mask mask;
     struct etc_file etc_files[ETC_FILES];
     size_t etc_file_count;

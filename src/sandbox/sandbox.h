@@ -42,6 +42,10 @@ struct sandbox_spec {
     size_t write_count;
     const char *const *protects; // files that the host trusts, as they were named: read-only inside wherever the sandbox
     size_t protect_count;        // could write them, and neither moved nor removed; refused if that cannot be had
+    const char *const *hides;    // files and folders of ours that are empty inside, wherever they are shown
+    size_t hide_count;
+    const char *const *secrets;  // files with secrets: refused where the sandbox would see them
+    size_t secret_count;
     struct sandbox_identity identity;
     const sigset_t *signal_mask; // of the command; NULL: the caller's. A caller that blocks signals for a signalfd should do
                                  // so before the start (else Ctrl-C in between ends it) and give the mask of before here.

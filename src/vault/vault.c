@@ -22,6 +22,7 @@
 #include "vault/certificate.h"
 #include "vault/secure.h"
 #include "vault/source.h"
+#include "vault/state_folder.h"
 #include "vault/vault_gate.h"
 #include "vault/crypto.h"
 
@@ -233,6 +234,15 @@ int vault_main(int channel) {
 }
 
 // ---- for others ----
+
+int vault_state_folder(bool make, char **ret_path, struct error *err) {
+    char path[PATH_MAX];
+    int r = state_folder_path(make, path, err);
+    char *copy = r == 0 ? strdup(path) : NULL;
+    if (r == 0 && !copy) return error_set(err, -ENOMEM, "out of memory");
+    if (r == 0) *ret_path = copy;
+    return r;
+}
 
 int vault_ca_certificate(char **ret_pem, struct error *err) {
     struct authority authority;
