@@ -216,8 +216,8 @@ static bool has_variables(void) {
     return false;
 }
 
-int policy_options_node(const struct policy_options *options, struct policy_node *ret_node, bool *ret_has,
-                        struct error *err) {
+static int read_node(const struct policy_options *options, struct policy_node *ret_node, bool *ret_has,
+                     struct error *err) {
     struct buf text = BUF_INIT;
     int r = 0;
     *ret_has = false;
@@ -231,6 +231,12 @@ int policy_options_node(const struct policy_options *options, struct policy_node
     buf_done(&text);
     *ret_has = r == 0;
     return r;
+}
+
+int policy_options_node(const struct policy_options *options, struct policy_model *model, struct policy_node *ret_node,
+                        bool *ret_has, struct error *err) {
+    int r = read_node(options, ret_node, ret_has, err);
+    return r < 0 ? r : policy_bind_workspace(model, *ret_has ? ret_node : NULL, err);
 }
 
 void policy_options_done(struct policy_options *options) {
