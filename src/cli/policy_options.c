@@ -175,6 +175,7 @@ static int read_policy(const struct policy_options *options, struct policy_model
     r = read_text(options->policy_file, "policy file", &text, err);
     const char *name = strcmp(options->policy_file, "-") == 0 ? "standard input" : options->policy_file;
     if (r == 0) r = policy_read(text.data ? text.data : "", text.len, name, dialect, ret_model, err);
+    if (text.data) explicit_bzero(text.data, text.len); // E2B policies hold secrets
     buf_done(&text);
     return r;
 }
