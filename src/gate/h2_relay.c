@@ -38,6 +38,7 @@ struct h2_relay {
     bool secret_out;               // bytes with values are on their way to the server
     bool waiting;                  // there may be requests to begin
     bool shutting;                 // all was said; the client may close
+    bool client_failed;            // its connection did
     bool dead;
 };
 
@@ -266,7 +267,7 @@ static bool h2_relay_deadline(struct h2_relay *relay, long seconds) {
 // All was said: the client closes, or is closed, once it has read it.
 static void h2_relay_finish(struct h2_relay *relay) {
     struct stream *client = relay->ends[H2_CLIENT];
-    bool heard = !relay->bridge->broken && (!relay->bridge->over[H2_CLIENT] || !relay->client_failed);
+    bool heard = !relay->bridge->broken && !relay->client_failed;
     if (relay->shutting) return;
     if (!heard || !stream_shut(client) || !stream_read(client, true) || !h2_relay_deadline(relay, GATE_LINGER_MS / 1000)) {
         flow_end(relay->flow, true);
@@ -276,13 +277,122 @@ static void h2_relay_finish(struct h2_relay *relay) {
 }
 
 static void h2_relay_pump(struct h2_relay *relay) {
-    bool any = true;
-    while (any && !relay->bridge->broken && !relay->shutting) {
+    bool any = !relay->shutting;
+    while (any && !relay->bridge->broken) {
         any = false;
         for (enum h2_side side = H2_CLIENT; side < H2_SIDES; side++) any |= h2_relay_take(relay, side);
         if (relay->waiting) h2_relay_begin(relay);
         for (enum h2_side side = H2_CLIENT; side < H2_SIDES; side++) any |= h2_relay_give(relay, side);
     }
+    if (!h2_bridge_done(relay->bridge)) h2_relay_balance(relay);
     if (h2_bridge_done(relay->bridge)) h2_relay_finish(relay);
-    else h2_relay_balance(relay);
+}
+
+// ---- events ----
+
+static enum h2_side h2_relay_side(const struct h2_relay *relay, const struct stream *stream) {
+    return stream == relay->ends[H2_CLIENT] ? H2_CLIENT : H2_SERVER;
+}
+
+static void h2_relay_readable(struct stream *stream, void *data) {
+    struct h2_relay *relay = data;
+    struct evbuffer *input = stream_input(stream);
+    if (!relay->shutting) h2_relay_pump(relay);
+    else evbuffer_drain(input, evbuffer_get_length(input)); // nobody will read it
+}
+
+static void h2_relay_written(struct stream *stream, void *data) {
+    (void)stream;
+    h2_relay_pump(data);
+}
+
+static void h2_relay_ended(struct stream *stream, int error, void *data) {
+    struct h2_relay *relay = data;
+    enum h2_side side = h2_relay_side(relay, stream);
+    if (relay->shutting && side == H2_CLIENT) {
+        flow_end(relay->flow, error < 0);
+        return;
+    }
+    relay->client_failed |= side == H2_CLIENT && error < 0;
+    h2_bridge_ended(relay->bridge, side, error == 0);
+    h2_relay_pump(relay);
+}
+
+static const struct stream_handlers h2_relay_stream_handlers = {h2_relay_readable, h2_relay_written, h2_relay_ended};
+
+static void h2_relay_ticks(evutil_socket_t fd, short what, void *data) {
+    (void)fd;
+    (void)what;
+    struct h2_relay *relay = data;
+    uint64_t now_us = clock_us();
+    if (relay->shutting) {
+        flow_end(relay->flow, false);
+        return;
+    }
+    h2_bridge_tick(relay->bridge, now_us);
+    if (relay->bridge->stream_count > 0) relay->busy_us = now_us;
+    uint64_t idle_us = now_us - relay->busy_us, longest_us = GATE_HTTP_IDLE_MS * UINT64_C(1000);
+    if (idle_us > longest_us) h2_bridge_shut(relay->bridge, NGHTTP2_NO_ERROR); // as any server does with an idle connection
+    if (idle_us > longest_us + H2_HEAD_US || !h2_relay_deadline(relay, H2_RELAY_TICK_S)) flow_end(relay->flow, true);
+    else h2_relay_pump(relay);
+}
+
+static void h2_relay_bury(struct h2_relay *relay) {
+    h2_bridge_free(relay->bridge);
+    if (relay->tick) event_free(relay->tick);
+    event_free(relay->wake);
+    free(relay);
+}
+
+static void h2_relay_woken(evutil_socket_t fd, short what, void *data) {
+    (void)fd;
+    (void)what;
+    struct h2_relay *relay = data;
+    if (relay->dead) h2_relay_bury(relay);
+    else h2_relay_pump(relay);
+}
+
+// ---- the flow's side ----
+
+// Callers up the stack may still look at `dead` or at the bridge, so the memory goes at the end of the loop turn.
+void h2_relay_free(struct h2_relay *relay, bool reset) {
+    if (!relay) return;
+    relay->dead = true;
+    for (enum h2_side side = H2_CLIENT; side < H2_SIDES; side++) stream_free(TAKE_POINTER(relay->ends[side]), reset);
+    if (relay->tick) event_del(relay->tick);
+    event_active(relay->wake, EV_TIMEOUT, 0);
+}
+
+void h2_relay_resume(struct flow *flow) {
+    flow->h2->waiting = true;
+    event_active(flow->h2->wake, EV_TIMEOUT, 0);
+}
+
+static bool h2_relay_open(struct h2_relay *relay) {
+    struct flow *flow = relay->flow;
+    uint64_t now_us = relay->busy_us = clock_us();
+    relay->ends[H2_CLIENT] = intercept_take_client(flow);
+    relay->ends[H2_SERVER] = intercept_take_upstream(flow);
+    relay->tick = evtimer_new(flow->gate->base, h2_relay_ticks, relay);
+    if (!relay->tick || !h2_relay_deadline(relay, H2_RELAY_TICK_S)) return false;
+    for (enum h2_side side = H2_CLIENT; side < H2_SIDES; side++)
+        if (relay->ends[side]) stream_handle(relay->ends[side], &h2_relay_stream_handlers, relay);
+    relay->bridge = h2_bridge_new(&h2_relay_handlers, relay, relay->ends[H2_SERVER] != NULL,
+                                  flow->gate->flow_count > H2_RELAY_FEW, now_us);
+    return relay->bridge != NULL;
+}
+
+void h2_relay_start(struct flow *flow) {
+    struct h2_relay *relay = NEW(struct h2_relay);
+    if (relay) relay->wake = event_new(flow->gate->base, -1, 0, h2_relay_woken, relay);
+    if (!relay || !relay->wake) {
+        free(relay);
+        flow_end(flow, true);
+        return;
+    }
+    relay->flow = flow;
+    flow->h2 = relay;
+    flow->state = FLOW_HTTP;
+    if (h2_relay_open(relay)) h2_relay_pump(relay);
+    else flow_end(flow, true);
 }

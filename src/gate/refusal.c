@@ -81,8 +81,8 @@ static const char *refusal_status(enum policy_reason reason) {
     return "403 Forbidden";
 }
 
-static void refusal_json(struct gate *gate, const struct policy_request *request,
-                         const struct policy_decision *decision, struct buf *ret_body) {
+void refusal_json(struct gate *gate, const struct policy_request *request, const struct policy_decision *decision,
+                  struct buf *ret_body) {
     char hint[POLICY_HINT_SIZE], address[ADDR_TEXT_SIZE] = "";
     const char *host = request->claimed ? request->claimed : request->dialled;
     const struct addr *literal = request->claimed_address ? request->claimed_address : request->address;

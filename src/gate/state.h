@@ -47,6 +47,8 @@ enum flow_state {
 };
 
 struct gate;
+struct buf;
+struct h2_relay;
 struct http_relay;
 struct injections;
 
@@ -76,6 +78,7 @@ struct flow {
     struct gate *gate;
     struct opening *opening;
     struct http_relay *http;
+    struct h2_relay *h2;      // instead of http, where both ends speak HTTP/2
     struct door *door;        // of a connection to an explicit proxy of ours, else NULL
     const char *dialled;      // of the pool or the door, or "localhost"; NULL for a literal destination
     char *name;               // the claimed name that admitted it, owned; NULL if `dialled` or the address did
@@ -205,6 +208,9 @@ void refusal_reset(struct flow *flow);
 void refusal_linger(struct flow *flow, const void *bytes, size_t len); // writes, then lingers
 // The body and head of a 403 (400, 502) in one string, caller frees. NULL: out of memory.
 char *refusal_http_text(struct gate *gate, const struct policy_request *request, const struct policy_decision *decision);
+// The body alone, as JSON; failed is set without memory.
+void refusal_json(struct gate *gate, const struct policy_request *request, const struct policy_decision *decision,
+                  struct buf *ret_body);
 void refusal_packet(struct gate *gate, const struct ip_packet *about, enum ip_unreachable code);
 void refusal_send_raw(struct gate *gate, const struct addr *destination, const uint8_t *bytes, size_t len);
 
