@@ -108,6 +108,23 @@ def resumes(host):
     return {"reused": reused, "ticket": sessions[0] is not None and sessions[0].has_ticket}
 
 
+held = {}
+
+
+def hold(host, name, upgrade=False, sse=False):
+    """A connection that has had an answer, kept open under that name. Its status line."""
+    more = ("Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: "
+            "AAAAAAAAAAAAAAAAAAAAAA==\r\n" if upgrade else "")
+    held[name] = connect(host)
+    held[name].sendall(f"GET {'/ws' if upgrade else '/headers'} HTTP/1.1\r\nHost: {host}\r\n{more}\r\n".encode())
+    return held[name].recv(65536).split(b"\r\n")[0].decode()
+
+
+def held_end(name, seconds):
+    """How a kept connection ends within that time: "silent", if it does not."""
+    return read_all(held.pop(name), seconds)[1]
+
+
 def plain(host, text, port=80):
     """The same bytes without TLS."""
     with socket.create_connection((host, port), TIMEOUT) as sock:
