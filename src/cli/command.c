@@ -18,7 +18,8 @@
     "  --deny-cidr CIDR         no connection to an address or range that no --allow-cidr covers\n"                    \
     "  --allow-private          names and --network all may lead to private addresses\n"                               \
     "  --bind BINDING[=SECRET]  add a credential: github[:REPO,...], mistral_api, workspace,\n"                        \
-    "                           header:HOST:NAME[:TEMPLATE]; SECRET: env:NAME, file:PATH, cmd:COMMAND, store:NAME\n"   \
+    "                           header:HOST:NAME[:TEMPLATE], basic:HOST:USER;\n"                            \
+    "                           SECRET: env:NAME, file:PATH, cmd:COMMAND, store:NAME\n"                                \
     "and with either:\n"                                                                                               \
     "  --dialect D              of FILE: network, e2b or native (default: what the file says)\n"                       \
     "  --type TYPE              sandbox type, see `penstock types` (default: process)\n"                               \
@@ -36,6 +37,8 @@ static const struct cli_command cli_commands[] = {
      "                           policy that allows what CMD did; the log says what POLICY would have refused\n"
      "  --proxy                  offer an HTTP and a SOCKS5 proxy inside too, for tools that insist on one, and point\n"
      "                           HTTP_PROXY and its like to them; the policy is the same\n"
+     "  --upstream-ca FILE       certificates (PEM) that servers of hosts with a credential may have theirs from, beside\n"
+     "                           the system's\n"
      "  --quiet                  no warnings, and no summary of refused destinations at the end\n"
      "\nExit status: that of CMD, 128+N if signal N ended it, 125 for errors of penstock itself, 126 if CMD cannot be\n"
      "executed, 127 if it is not found.\n"},

@@ -23,7 +23,7 @@ struct credentials {
     struct credential_value *values;
     size_t value_count;
     uint8_t certificate[IPC_CERTIFICATE_MAX];
-    size_t certificate_len;
+    struct sandbox_trust trust;
 };
 
 void credentials_free(struct credentials *credentials) {
@@ -68,6 +68,14 @@ static int credential_rules(struct credentials *credentials, const struct policy
         }
     }
     return 0;
+}
+
+const char *credentials_file(const struct credentials *credentials, size_t index) {
+    for (size_t i = 0; i < credentials->rule_count; i++) {
+        const char *reference = credentials->rules[i].reference;
+        if (strncmp(reference, "file:", 5) == 0 && index-- == 0) return reference + 5;
+    }
+    return NULL;
 }
 
 // ---- values of the environment ----
@@ -168,7 +176,7 @@ int credentials_start(struct credentials *credentials, struct role *vault, uid_t
     if (r < 0) return r;
     struct ipc_vault_ready ready;
     memcpy(&ready, message.body, sizeof(ready));
-    credentials->certificate_len = ready.length;
+    credentials->trust = (struct sandbox_trust){credentials->certificate, ready.length, ready.subject_hash};
     memcpy(credentials->certificate, (const uint8_t *)message.body + sizeof(ready), ready.length);
     for (size_t i = 0; i < credentials->value_count && r == 0; i++) {
         const struct credential_value *value = &credentials->values[i];
@@ -177,10 +185,7 @@ int credentials_start(struct credentials *credentials, struct role *vault, uid_t
     return r;
 }
 
-const void *credentials_certificate(const struct credentials *credentials, size_t *ret_len) {
-    *ret_len = credentials->certificate_len;
-    return credentials->certificate;
-}
+const struct sandbox_trust *credentials_trust(const struct credentials *credentials) { return &credentials->trust; }
 
 int credentials_join(const struct credentials *credentials, struct role *vault, int *ret_fd, struct error *err) {
     int pair[2];

@@ -25,6 +25,7 @@ struct ipc_vault_env {
 };
 
 struct ipc_vault_ready {
+    uint32_t subject_hash; // of the certificate, as c_rehash has it
     uint32_t length; // of the certificate that follows
 };
 
