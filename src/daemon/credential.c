@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/credential.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -34,6 +35,10 @@ void credentials_free(struct credentials *credentials) {
     free(credentials);
 }
 
+static_assert(POLICY_TEMPLATE_MAX < IPC_TEMPLATE_SIZE && POLICY_REFERENCE_MAX < IPC_REFERENCE_SIZE &&
+                  POLICY_BINDINGS_MAX * POLICY_BINDING_TARGETS <= IPC_RULES_MAX,
+              "what a policy may hold fits the messages");
+
 // ---- rules ----
 
 static bool credential_copy(char *target, size_t size, const char *text) {
@@ -44,16 +49,12 @@ static int credential_rule(struct credentials *credentials, const struct policy_
                            const struct policy_binding_target *target, struct error *err) {
     struct ipc_vault_rule *rule = &credentials->rules[credentials->rule_count];
     const char *reference = strstr(target->value, "{secret}") ? policy_binding_secret(binding) : "";
-    if (credentials->rule_count >= IPC_RULES_MAX)
-        return error_set(err, -E2BIG, "more than %d headers are bound; remove some", IPC_RULES_MAX);
     rule->basic = target->basic;
     if (!credential_copy(rule->host, sizeof(rule->host), target->host) ||
-        !credential_copy(rule->value, sizeof(rule->value), target->value))
-        return error_set(err, -E2BIG, "%s: the value for %s is longer than %zu bytes; move what is in it to the secret",
-                         binding->source ? binding->source : "binding", target->host, sizeof(rule->value) - 1);
-    if (!credential_copy(rule->reference, sizeof(rule->reference), reference))
-        return error_set(err, -E2BIG, "%s: the secret's reference for %s is longer than %zu bytes; put it in a script",
-                         binding->source ? binding->source : "binding", target->host, sizeof(rule->reference) - 1);
+        !credential_copy(rule->value, sizeof(rule->value), target->value) ||
+        !credential_copy(rule->reference, sizeof(rule->reference), reference))
+        return error_set(err, -E2BIG, "%s: the binding for %s is too long; make it shorter",
+                         binding->source ? binding->source : "binding", target->host);
     credentials->rule_count++;
     return 0;
 }
@@ -85,14 +86,15 @@ static int value_memfd(const char *value, size_t len, int *ret_fd) {
     return 0;
 }
 
-static int credential_value(struct credentials *credentials, const char *name, struct error *err) {
-    struct credential_value *value = &credentials->values[credentials->value_count];
+static bool credential_has(const struct credentials *credentials, const char *name) {
     for (size_t i = 0; i < credentials->value_count; i++)
-        if (strcmp(credentials->values[i].head.name, name) == 0) return 0;
-    char *text = getenv(name);
-    if (!text)
-        return error_set(err, -ENOENT, "secret env:%s: the variable is not set; export it, or name another secret",
-                         name);
+        if (strcmp(credentials->values[i].head.name, name) == 0) return true;
+    return false;
+}
+
+// Keeps a copy of a value under the name by which a reference "env:NAME" finds it.
+static int credential_value(struct credentials *credentials, const char *name, const char *text, struct error *err) {
+    struct credential_value *value = &credentials->values[credentials->value_count];
     if (!credential_copy(value->head.name, sizeof(value->head.name), name))
         return error_set(err, -E2BIG, "secret env:%.40s...: the name is too long", name);
     size_t len = strlen(text);
@@ -103,6 +105,25 @@ static int credential_value(struct credentials *credentials, const char *name, s
     if (r < 0) return error_set(err, r, "secret env:%s: %s", name, strerror(-r));
     credentials->value_count++;
     return 0;
+}
+
+// The values that a policy holds itself go the way of those of the environment, under names that no variable has.
+static int credential_literals(struct credentials *credentials, const struct policy_model *model, struct error *err) {
+    for (size_t i = 0; i < model->binding_count; i++) {
+        char *literal = model->bindings[i].literal;
+        if (!literal || !*literal) continue;
+        int r = credential_value(credentials, policy_binding_secret(&model->bindings[i]) + strlen("env:"), literal, err);
+        if (r < 0) return r;
+        explicit_bzero(literal, strlen(literal));
+    }
+    return 0;
+}
+
+static int credential_variable(struct credentials *credentials, const char *name, struct error *err) {
+    if (credential_has(credentials, name)) return 0;
+    const char *text = getenv(name);
+    if (text) return credential_value(credentials, name, text, err);
+    return error_set(err, -ENOENT, "secret env:%s: the variable is not set; export it, or name another secret", name);
 }
 
 // The strings of the environment are the ones that /proc shows.
@@ -116,10 +137,12 @@ static void credential_wipe(const struct credentials *credentials) {
     }
 }
 
-static int credential_values(struct credentials *credentials, struct error *err) {
+static int credential_values(struct credentials *credentials, const struct policy_model *model, struct error *err) {
+    int rc = credential_literals(credentials, model, err);
+    if (rc < 0) return rc;
     for (size_t i = 0; i < credentials->rule_count; i++) {
         const char *reference = credentials->rules[i].reference;
-        int r = strncmp(reference, "env:", 4) == 0 ? credential_value(credentials, reference + 4, err) : 0;
+        int r = strncmp(reference, "env:", 4) == 0 ? credential_variable(credentials, reference + 4, err) : 0;
         if (r < 0) return r;
     }
     credential_wipe(credentials);
@@ -135,7 +158,7 @@ int credentials_new(const struct policy_model *model, struct credentials **ret_c
     }
     int r = credentials && credentials->rules && credentials->values ? 0 : error_set(err, -ENOMEM, "out of memory");
     if (r == 0) r = credential_rules(credentials, model, err);
-    if (r == 0) r = credential_values(credentials, err);
+    if (r == 0) r = credential_values(credentials, model, err);
     if (r < 0 || credentials->rule_count == 0) {
         credentials_free(credentials);
         credentials = NULL;

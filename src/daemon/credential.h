@@ -11,8 +11,8 @@
 struct credentials;
 
 // Numbers the rules of a model that has been checked (policy_check_type), in the order of policy_binding_targets. Each
-// value that an env: reference names moves from this process's environment, where it is wiped, to a memory file. So
-// this comes before anything that is given the environment. NULL if there are no rules. 0; -EINVAL, -ENOENT (a variable
+// value that an env: reference names moves from this process's environment, where it is wiped, to a memory file, and each
+// that the policy holds itself (E2B) from the model. So this comes before anything that is given the environment. NULL if there are no rules. 0; -EINVAL, -ENOENT (a variable
 // that is not set), -ENOMEM with a message.
 int credentials_new(const struct policy_model *model, struct credentials **ret_credentials, struct error *err);
 void credentials_free(struct credentials *credentials); // NULL is fine
