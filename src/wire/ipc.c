@@ -217,11 +217,13 @@ static const struct {
     uint8_t fds;
     bool known, has_tail; // with a tail, size is the least
     bool (*check)(const void *body, size_t len);
-    uint8_t fds_least; // 0: always fds
+    uint8_t fds_least; // 0: always fds,
+    bool fds_any;      // unless any number up to fds will do
 } messages[IPC_TYPE_COUNT] = {
     [IPC_ERROR] = {sizeof(struct ipc_error), 0, true, false, check_error},
-    [IPC_KEEPER_START] = {sizeof(struct ipc_keeper_start), 0, true, false, check_keeper_start},
-    [IPC_KEEPER_READY] = {sizeof(struct ipc_keeper_ready), 2, true, false, check_keeper_ready},
+    [IPC_KEEPER_START] = {sizeof(struct ipc_keeper_start), 1, true, false, check_keeper_start, .fds_any = true},
+    [IPC_KEEPER_NAMESPACES] = {0, 2, true, false, NULL},
+    [IPC_KEEPER_READY] = {sizeof(struct ipc_keeper_ready), 0, true, false, check_keeper_ready},
     [IPC_KEEPER_GATE] = {0, 1, true, false, NULL},
     [IPC_KEEPER_PORTS] = {sizeof(struct ipc_ports), 0, true, false, check_ports},
     [IPC_GATE_SOCKETS] = {0, IPC_SOCKET_COUNT, true, false, NULL},
@@ -267,7 +269,7 @@ _Static_assert(sizeof(struct ipc_value) + IPC_SECRET_MAX < DNS_ANSWER_MAX, "it i
 int ipc_check(uint32_t type, const void *body, size_t body_len, size_t fd_count) {
     if (type >= IPC_TYPE_COUNT || !messages[type].known) return -EBADMSG;
     size_t least = messages[type].fds_least ? messages[type].fds_least : messages[type].fds;
-    if (fd_count < least || fd_count > messages[type].fds) return -EBADMSG;
+    if ((fd_count < least && !messages[type].fds_any) || fd_count > messages[type].fds) return -EBADMSG;
     if (messages[type].has_tail ? body_len < messages[type].size : body_len != messages[type].size) return -EBADMSG;
     return messages[type].check == NULL || messages[type].check(body, body_len) ? 0 : -EBADMSG;
 }

@@ -15,8 +15,9 @@
 enum ipc_type {
     IPC_ERROR = 1,        // any -> main: struct ipc_error, then the process ends
     // keeper
-    IPC_KEEPER_START,     // main -> keeper: struct ipc_keeper_start
-    IPC_KEEPER_READY,     // keeper -> main: struct ipc_keeper_ready; descriptors: user namespace, network namespace
+    IPC_KEEPER_START,     // main -> keeper: struct ipc_keeper_start; descriptor, or none: as IPC_KEEPER_GATE, for the first gate
+    IPC_KEEPER_NAMESPACES, // keeper -> main: no body; descriptors: user namespace, network namespace: there is nothing in them
+    IPC_KEEPER_READY,     // keeper -> main: struct ipc_keeper_ready: the skeleton is built
     IPC_KEEPER_GATE,      // main -> keeper: no body; descriptor: the keeper's end of a channel to a new gate
     IPC_KEEPER_PORTS,     // main -> keeper: struct ipc_ports: loopback ports opened from now on
     IPC_GATE_SOCKETS,     // keeper -> gate: no body; descriptors in the order of enum ipc_socket (IPC_SKELETON_TPROXY)
