@@ -60,6 +60,8 @@ static int receive_report(int fd, struct sandbox_report *ret_report, pid_t *ret_
     struct msghdr message = {
         .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
     ssize_t n = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    // Once, if the other side was closed with our release unread; what it had said before is still to be read.
+    if (n < 0 && errno == ECONNRESET) n = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n < 0) return -errno;
     if (n != (ssize_t)sizeof(*ret_report)) return 0;
     *ret_pid = 0;
