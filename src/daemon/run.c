@@ -265,12 +265,18 @@ static void run_decision(struct run *run, const struct ipc_decision *record) {
     if (run->options->learn) learn_record(run->options->learn, record);
 }
 
+static void run_decisions(struct run *run, const struct channel_message *message) {
+    struct ipc_decision record;
+    for (size_t at = 0; !run->log_failed && ipc_decision_next(message->body, message->length, &at, &record);)
+        run_decision(run, &record);
+}
+
 // Reads what the gate has sent. False when it is gone.
 static bool run_drain_gate(struct run *run) {
     struct channel_message message;
     int rc;
     while ((rc = channel_receive(run->roles[ROLE_GATE].channel, run_buffer, sizeof(run_buffer), &message)) == 1) {
-        if (message.type == IPC_DECISION) run_decision(run, message.body);
+        if (message.type == IPC_DECISION) run_decisions(run, &message);
         if (message.type == IPC_ERROR) fprintf(stderr, "penstock: %s\n", ((const struct ipc_error *)message.body)->text);
         channel_message_close(&message);
         if (run->log_failed) break;

@@ -103,13 +103,49 @@ static bool check_policy(const void *body, size_t len) {
     return policy.size > 0 && policy.keep_existing <= 1;
 }
 
+// What comes before the texts is copied as it is; then their lengths, then they.
+struct packed_lengths {
+    uint16_t name, hint;
+};
+#define PACKED_HEAD (offsetof(struct ipc_decision, name) + sizeof(struct packed_lengths))
+
+size_t ipc_decision_pack(const struct ipc_decision *decision, uint8_t ret_bytes[IPC_DECISION_PACKED_MAX]) {
+    struct packed_lengths lengths = {.name = (uint16_t)strnlen(decision->name, sizeof(decision->name) - 1),
+                                     .hint = (uint16_t)strnlen(decision->hint, sizeof(decision->hint) - 1)};
+    memcpy(ret_bytes, decision, offsetof(struct ipc_decision, name));
+    memcpy(ret_bytes + offsetof(struct ipc_decision, name), &lengths, sizeof(lengths));
+    memcpy(ret_bytes + PACKED_HEAD, decision->name, lengths.name);
+    memcpy(ret_bytes + PACKED_HEAD + lengths.name, decision->hint, lengths.hint);
+    return PACKED_HEAD + lengths.name + lengths.hint;
+}
+
+static bool good_decision(const struct ipc_decision *decision) {
+    if (decision->event > 1 || decision->protocol >= PROTOCOLS || decision->verdict >= VERDICTS) return false;
+    if (decision->reason >= REASONS || decision->app >= APPS || !is_address(&decision->address)) return false;
+    return is_text(decision->name, sizeof(decision->name)) && is_text(decision->hint, sizeof(decision->hint));
+}
+
+bool ipc_decision_next(const void *bytes, size_t len, size_t *at, struct ipc_decision *ret_decision) {
+    const uint8_t *head = (const uint8_t *)bytes + *at;
+    struct packed_lengths lengths;
+    if (len - *at < PACKED_HEAD) return false;
+    memcpy(&lengths, head + offsetof(struct ipc_decision, name), sizeof(lengths));
+    if (lengths.name >= sizeof(ret_decision->name) || lengths.hint >= sizeof(ret_decision->hint)) return false;
+    if (len - *at - PACKED_HEAD < (size_t)lengths.name + lengths.hint) return false;
+    *ret_decision = (struct ipc_decision){0};
+    memcpy(ret_decision, head, offsetof(struct ipc_decision, name));
+    memcpy(ret_decision->name, head + PACKED_HEAD, lengths.name);
+    memcpy(ret_decision->hint, head + PACKED_HEAD + lengths.name, lengths.hint);
+    *at += PACKED_HEAD + lengths.name + lengths.hint;
+    return good_decision(ret_decision);
+}
+
 static bool check_decision(const void *body, size_t len) {
     struct ipc_decision decision;
-    memcpy(&decision, body, sizeof(decision));
-    (void)len;
-    if (decision.event > 1 || decision.protocol >= PROTOCOLS || decision.verdict >= VERDICTS) return false;
-    if (decision.reason >= REASONS || decision.app >= APPS || !is_address(&decision.address)) return false;
-    return is_text(decision.name, sizeof(decision.name)) && is_text(decision.hint, sizeof(decision.hint));
+    size_t at = 0;
+    while (at < len)
+        if (!ipc_decision_next(body, len, &at, &decision)) return false;
+    return true;
 }
 
 static bool check_resolver_start(const void *body, size_t len) {
@@ -236,7 +272,7 @@ static const struct {
     [IPC_GATE_VAULT] = {0, 1, true, false, NULL},
     [IPC_GATE_READY] = {0, 0, true, false, NULL},
     [IPC_GATE_ACTIVE] = {sizeof(struct ipc_active), 0, true, false, NULL},
-    [IPC_DECISION] = {sizeof(struct ipc_decision), 0, true, false, check_decision},
+    [IPC_DECISION] = {PACKED_HEAD, 0, true, true, check_decision},
     [IPC_RESOLVER_START] = {sizeof(struct ipc_resolver_start), 0, true, false, check_resolver_start},
     [IPC_RESOLVER_READY] = {0, 0, true, false, NULL},
     [IPC_RESOLVER_GATE] = {0, 1, true, false, NULL},

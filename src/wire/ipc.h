@@ -31,7 +31,7 @@ enum ipc_type {
     IPC_GATE_VAULT,       // main -> gate: no body; descriptor: channel to the vault; again in place of a dead one
     IPC_GATE_READY,       // gate -> main: no body: isolated, policy in force
     IPC_GATE_ACTIVE,      // gate -> main: struct ipc_active: a policy is in force everywhere
-    IPC_DECISION,         // gate -> main: struct ipc_decision: a line of the decision log
+    IPC_DECISION,         // gate -> main: decisions as ipc_decision_pack has written them: lines of the decision log
     // resolver
     IPC_RESOLVER_START,   // main -> resolver: struct ipc_resolver_start
     IPC_RESOLVER_READY,   // resolver -> main: no body
@@ -164,6 +164,12 @@ struct ipc_decision {
     char name[NAME_SIZE];         // "" if none
     char hint[320];               // "" if none
 };
+
+// A decision on its way: without the unused ends of its texts. As many as there are go in one message.
+#define IPC_DECISION_PACKED_MAX (sizeof(struct ipc_decision) + 4)
+size_t ipc_decision_pack(const struct ipc_decision *decision, uint8_t ret_bytes[IPC_DECISION_PACKED_MAX]); // their number
+// The decision at *at, which is moved behind it. False: there is none, or none that is well-formed.
+bool ipc_decision_next(const void *bytes, size_t len, size_t *at, struct ipc_decision *ret_decision);
 
 struct ipc_resolver_server {
     struct addr address;
