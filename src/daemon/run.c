@@ -12,14 +12,12 @@
 // End: the command's status; the gate ends its flows and reports them; the summary.
 #include <errno.h>
 #include <event2/event.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -29,41 +27,15 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/random.h"
-#include "daemon/daemon.h"
 #include "daemon/decision_log.h"
 #include "daemon/learn.h"
 #include "daemon/nameserver.h"
-#include "daemon/role.h"
-#include "daemon/skeleton_choice.h"
-#include "policy/model.h"
-#include "sandbox/sandbox.h"
+#include "daemon/run_state.h"
 
-#define RUN_RESTARTS_MAX 5    // of gate and resolver within RUN_RESTART_WINDOW_US; then the sandbox stays without network
-#define RUN_RESTART_WINDOW_US 10000000
 #define RUN_STOP_MS 2000
 #define RUN_PROBE_MS 3000     // for the first sign of life of a DNS server
 #define RUN_RESOLVER_US 100000 // after the command, where names are likely to be asked for
 #define RUN_ERROR 125
-
-struct run {
-    const struct daemon_run *options;
-    struct event_base *base;
-    struct role roles[ROLE_COUNT];
-    struct event *gate_event, *keeper_event, *resolver_event, *child_event, *state_event, *signal_event, *host_event;
-    struct event *question_event; // of a gate, for a resolver that has not been started
-    struct policy *policy, *previous;
-    struct ipc_resolver_start servers;
-    struct sandbox_spec spec;
-    struct sandbox_process *process;
-    struct decision_log *log;
-    char name[64];
-    int user_namespace, net_namespace, signals, host_watch, child;
-    int questions; // the end of a channel to the gate which that resolver gets; -1: it has it
-    uint64_t generation, restart_window_us;
-    unsigned restarts;
-    bool log_failed, gate_started;
-    int status;
-};
 
 // ---- policy ----
 
@@ -76,178 +48,9 @@ static int run_compile(struct run *run, struct policy **ret_policy, struct polic
                           warnings, err);
 }
 
-static int run_policy_memfd(const struct policy *policy, size_t *ret_size) {
-    const void *block = policy_block(policy, ret_size);
-    AUTO_CLOSE int fd = memfd_create("penstock-policy", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0) return -errno;
-    size_t done = 0;
-    while (done < *ret_size) {
-        ssize_t written = write(fd, (const char *)block + done, *ret_size - done);
-        if (written < 0) return -errno;
-        done += (size_t)written;
-    }
-    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) < 0) return -errno;
-    return TAKE_FD(fd);
-}
-
-static int run_send_policy(struct run *run, struct error *err) {
-    struct ipc_policy message = {.generation = run->generation};
-    size_t size;
-    AUTO_CLOSE int fd = run_policy_memfd(run->policy, &size);
-    if (fd < 0) return error_set(err, fd, "policy for the gate: %s", strerror(-fd));
-    message.size = size;
-    return role_send(&run->roles[ROLE_GATE], IPC_GATE_POLICY, &message, sizeof(message), &fd, 1, err);
-}
-
-// ---- starting the roles ----
-
-static int run_start_role(struct run *run, enum role_kind kind, struct error *err) {
-    // As root, gate and resolver are a user of their own, so that not even the sandbox's user is theirs.
-    const struct sandbox_identity *identity = &run->spec.identity;
-    bool drop = identity->from_root && kind != ROLE_KEEPER;
-    return role_start(&run->roles[kind], kind, drop ? identity->uid + ROLE_USERS : 0,
-                      drop ? identity->gid + ROLE_USERS : 0, err);
-}
-
-// With the channel of the first gate: the skeleton is built once, leading to it.
-static int run_start_keeper(struct run *run, int gate, struct error *err) {
-    struct ipc_keeper_start start = {.uid = run->spec.identity.uid, .gid = run->spec.identity.gid};
-    start.loopback_ports.count =
-        (uint32_t)policy_loopback_ports(run->policy, start.loopback_ports.ports, IPC_PORTS_MAX);
-    static const uint16_t doors[] = {KEEPER_PORT_HTTP, KEEPER_PORT_SOCKS, 0};
-    int rc = skeleton_choice_fill(run->policy, run->options->proxy ? doors : NULL, &start, err);
-    return rc < 0 ? rc : role_send(&run->roles[ROLE_KEEPER], IPC_KEEPER_START, &start, sizeof(start), &gate, 1, err);
-}
-
-static int run_pair(enum role_kind kind, int *ret_gate, int *ret_other, struct error *err) {
-    int pair[2];
-    int rc = channel_pair(pair);
-    if (rc < 0) return error_set(err, rc, "channel between gate and %s: %s", role_name(kind), strerror(-rc));
-    *ret_gate = pair[0];
-    *ret_other = pair[1];
-    return 0;
-}
-
-// Gives one end of a new channel to the resolver, the other to the gate. One that is not there yet will get it.
-static int run_join_resolver(struct run *run, int *ret_fd, struct error *err) {
-    AUTO_CLOSE int gate = -1;
-    AUTO_CLOSE int other = -1;
-    int rc = run_pair(ROLE_RESOLVER, &gate, &other, err);
-    if (rc < 0) return rc;
-    if (run->roles[ROLE_RESOLVER].pid > 0) {
-        rc = role_send(&run->roles[ROLE_RESOLVER], IPC_RESOLVER_GATE, NULL, 0, &other, 1, err);
-    } else {
-        if (run->question_event) event_free(TAKE_POINTER(run->question_event));
-        if (run->questions >= 0) close(run->questions);
-        run->questions = TAKE_FD(other);
-    }
-    if (rc == 0) *ret_fd = TAKE_FD(gate);
-    return rc;
-}
-
-// The gate gets ready; run_await_gate waits for it.
-static int run_begin_gate(struct run *run, int keeper, struct error *err) {
-    AUTO_CLOSE int resolver = -1;
-    struct ipc_gate_start start = {.doors = run->options->proxy};
-    memcpy(start.sandbox, run->name, sizeof(start.sandbox));
-    int rc = run_join_resolver(run, &resolver, err);
-    if (rc == 0) rc = run_start_role(run, ROLE_GATE, err);
-    int fds[] = {keeper, resolver};
-    if (rc == 0) rc = role_send(&run->roles[ROLE_GATE], IPC_GATE_START, &start, sizeof(start), fds, 2, err);
-    return rc < 0 ? rc : run_send_policy(run, err);
-}
-
-static int run_await_gate(struct run *run, struct error *err) {
-    struct channel_message message;
-    int rc = role_expect(&run->roles[ROLE_GATE], IPC_GATE_READY, &message, err);
-    if (rc == 0) run->gate_started = true;
-    return rc;
-}
-
-static void run_say_skeleton(const struct run *run, const struct ipc_keeper_ready *ready) {
-    char words[IPC_TEXT_SIZE];
-    if (!run->options->quiet && skeleton_choice_words(ready, words, sizeof(words))) fprintf(stderr, "penstock: %s\n", words);
-}
-
-// Keeper and gate get ready.
-static int run_begin_roles(struct run *run, struct error *err) {
-    AUTO_CLOSE int gate = -1;
-    AUTO_CLOSE int keeper = -1;
-    int rc = run_pair(ROLE_KEEPER, &keeper, &gate, err);
-    if (rc == 0) rc = run_start_keeper(run, gate, err);
-    return rc < 0 ? rc : run_begin_gate(run, keeper, err);
-}
-
-static int run_await_namespaces(struct run *run, struct error *err) {
-    struct channel_message message;
-    int rc = role_expect(&run->roles[ROLE_KEEPER], IPC_KEEPER_NAMESPACES, &message, err);
-    if (rc < 0) return rc;
-    run->user_namespace = TAKE_FD(message.fds[0]);
-    run->net_namespace = TAKE_FD(message.fds[1]);
-    return 0;
-}
-
-static int run_await_roles(struct run *run, struct error *err) {
-    struct channel_message message;
-    int rc = role_expect(&run->roles[ROLE_KEEPER], IPC_KEEPER_READY, &message, err);
-    if (rc < 0) return rc;
-    run_say_skeleton(run, message.body);
-    return run_await_gate(run, err);
-}
-
 // ---- while it runs ----
 
 static _Alignas(max_align_t) uint8_t run_buffer[CHANNEL_BUFFER_SIZE];
-
-static void run_watch(struct run *run);
-
-static int run_start_resolver(struct run *run, struct error *err) {
-    struct role *resolver = &run->roles[ROLE_RESOLVER];
-    int rc = run_start_role(run, ROLE_RESOLVER, err);
-    return rc < 0 ? rc : role_send(resolver, IPC_RESOLVER_START, &run->servers, sizeof(run->servers), NULL, 0, err);
-}
-
-static int run_restart_resolver(struct run *run, struct error *err) {
-    struct role *resolver = &run->roles[ROLE_RESOLVER];
-    struct channel_message message;
-    AUTO_CLOSE int channel = -1;
-    role_stop(resolver, 0);
-    int rc = run_start_resolver(run, err);
-    if (rc == 0) rc = role_expect(resolver, IPC_RESOLVER_READY, &message, err);
-    if (rc == 0) rc = run_join_resolver(run, &channel, err);
-    return rc < 0 ? rc : role_send(&run->roles[ROLE_GATE], IPC_GATE_RESOLVER, NULL, 0, &channel, 1, err);
-}
-
-static int run_restart_gate(struct run *run, struct error *err) {
-    AUTO_CLOSE int gate = -1;
-    AUTO_CLOSE int keeper = -1;
-    role_stop(&run->roles[ROLE_GATE], 0);
-    int rc = run_pair(ROLE_KEEPER, &keeper, &gate, err);
-    if (rc == 0) rc = role_send(&run->roles[ROLE_KEEPER], IPC_KEEPER_GATE, NULL, 0, &gate, 1, err);
-    if (rc == 0) rc = run_begin_gate(run, keeper, err);
-    return rc < 0 ? rc : run_await_gate(run, err);
-}
-
-static void run_restart(struct run *run, enum role_kind dead) {
-    struct error err = {0};
-    uint64_t now = clock_us();
-    if (now - run->restart_window_us > RUN_RESTART_WINDOW_US) {
-        run->restart_window_us = now;
-        run->restarts = 0;
-    }
-    int rc = -EIO;
-    if (dead == ROLE_KEEPER || ++run->restarts > RUN_RESTARTS_MAX) {
-        error_set(&err, rc, "the %s process of the sandbox died", role_name(dead));
-    } else {
-        fprintf(stderr, "penstock: the %s process of the sandbox died; starting it again\n", role_name(dead));
-        rc = dead == ROLE_RESOLVER ? run_restart_resolver(run, &err) : run_restart_gate(run, &err);
-    }
-    if (rc == 0) return;
-    if (!run->log_failed) fprintf(stderr, "penstock: %s; the sandbox has no network from here\n", err.text);
-    role_stop(&run->roles[ROLE_GATE], 0);
-    // Without its keeper nothing would answer the sandbox's connections: they would hang.
-    if (dead == ROLE_KEEPER) keeper_refuse(run->user_namespace, run->net_namespace);
-}
 
 static void run_log_result(struct run *run, int rc) {
     if (rc == 0 || run->log_failed) return;
@@ -278,23 +81,23 @@ static bool run_drain_gate(struct run *run) {
     while ((rc = channel_receive(run->roles[ROLE_GATE].channel, run_buffer, sizeof(run_buffer), &message)) == 1) {
         if (message.type == IPC_DECISION) run_decisions(run, &message);
         if (message.type == IPC_ERROR) fprintf(stderr, "penstock: %s\n", ((const struct ipc_error *)message.body)->text);
+        if (message.type == IPC_GATE_VAULT_LOST) run_rejoin_vault(run);
         channel_message_close(&message);
         if (run->log_failed) break;
     }
     run_log_result(run, decision_log_flush(run->log)); // many records, one write
     if (run->log_failed) {
-        // What cannot be logged must not happen: no gate, no network.
-        run->restarts = RUN_RESTARTS_MAX;
-        run->restart_window_us = clock_us();
+        run_no_restarts(run);
         return false;
     }
     return rc == -EAGAIN;
 }
 
+static void run_watch(struct run *run);
+
 static void run_role_gone(struct run *run, enum role_kind kind) {
-    struct event **events[] = {&run->gate_event, &run->keeper_event, &run->resolver_event};
-    for (size_t i = 0; i < ARRAY_LENGTH(events); i++) {
-        if (*events[i]) event_free(TAKE_POINTER(*events[i]));
+    for (size_t i = 0; i < ARRAY_LENGTH(run->role_events); i++) {
+        if (run->role_events[i]) event_free(TAKE_POINTER(run->role_events[i]));
     }
     run_restart(run, kind);
     run_watch(run);
@@ -312,28 +115,34 @@ static void run_keeper_readable(evutil_socket_t fd, short what, void *data) {
     run_role_gone(data, ROLE_KEEPER); // it has nothing to say but its end
 }
 
-// It says that it is ready, or why not; after that only its end.
-static void run_resolver_readable(evutil_socket_t fd, short what, void *data) {
-    (void)what;
-    struct run *run = data;
+// What its operator should know (of a secret), or why it ends; that a resolver is ready is no news. False: it is gone.
+static bool run_hear_role(int fd) {
     struct channel_message message;
     int rc;
     while ((rc = channel_receive(fd, run_buffer, sizeof(run_buffer), &message)) == 1) {
-        if (message.type == IPC_ERROR) fprintf(stderr, "penstock: %s\n", ((const struct ipc_error *)message.body)->text);
+        bool said = message.type == IPC_VAULT_NOTICE || message.type == IPC_ERROR;
+        if (said) fprintf(stderr, "penstock: %s\n", ((const struct ipc_error *)message.body)->text);
         channel_message_close(&message);
     }
-    if (rc != -EAGAIN) run_role_gone(run, ROLE_RESOLVER);
+    return rc == -EAGAIN;
+}
+
+static void run_vault_readable(evutil_socket_t fd, short what, void *data) {
+    (void)what;
+    if (!run_hear_role(fd)) run_role_gone(data, ROLE_VAULT);
+}
+
+static void run_resolver_readable(evutil_socket_t fd, short what, void *data) {
+    (void)what;
+    if (!run_hear_role(fd)) run_role_gone(data, ROLE_RESOLVER);
 }
 
 static void run_question(evutil_socket_t fd, short what, void *data) {
     (void)fd, (void)what;
     struct run *run = data;
     struct error err = {0};
-    AUTO_CLOSE int questions = TAKE_FD(run->questions);
     event_free(TAKE_POINTER(run->question_event));
-    int rc = run_start_resolver(run, &err);
-    if (rc == 0) rc = role_send(&run->roles[ROLE_RESOLVER], IPC_RESOLVER_GATE, NULL, 0, &questions, 1, &err);
-    if (rc < 0) {
+    if (run_start_resolver(run, &err) < 0) {
         fprintf(stderr, "penstock: %s\n", err.text);
         run_role_gone(run, ROLE_RESOLVER);
     }
@@ -347,19 +156,19 @@ static void run_watch_questions(struct run *run) {
     if (run->question_event) event_add(run->question_event, policy_facts(run->policy).has_names ? &moment : NULL);
 }
 
-static void run_watch_one(struct run *run, enum role_kind kind, event_callback_fn handler, struct event **event) {
-    if (*event || run->roles[kind].pid <= 0) return;
-    *event = event_new(run->base, run->roles[kind].channel, EV_READ | EV_PERSIST, handler, run);
-    if (*event) event_add(*event, NULL);
-}
-
 static void run_watch(struct run *run) {
-    run_watch_one(run, ROLE_GATE, run_gate_readable, &run->gate_event);
-    // Without a gate there is nothing that keeper or resolver could be restarted for.
-    if (run->roles[ROLE_GATE].pid <= 0) return;
-    run_watch_one(run, ROLE_KEEPER, run_keeper_readable, &run->keeper_event);
-    run_watch_one(run, ROLE_RESOLVER, run_resolver_readable, &run->resolver_event);
-    run_watch_questions(run);
+    static const event_callback_fn handlers[] = {
+        [ROLE_KEEPER] = run_keeper_readable, [ROLE_RESOLVER] = run_resolver_readable, [ROLE_GATE] = run_gate_readable,
+        [ROLE_VAULT] = run_vault_readable,
+    };
+    // Without a gate there is nothing that the others could be restarted for.
+    for (size_t kind = 0; kind < ROLE_COUNT && run->roles[ROLE_GATE].pid > 0; kind++) {
+        struct event **event = &run->role_events[kind];
+        if (*event || run->roles[kind].pid <= 0) continue;
+        *event = event_new(run->base, run->roles[kind].channel, EV_READ | EV_PERSIST, handlers[kind], run);
+        if (*event) event_add(*event, NULL);
+    }
+    if (run->roles[ROLE_GATE].pid > 0) run_watch_questions(run);
 }
 
 // The host has other addresses now: the policy holds them as data, so it is compiled again.
@@ -380,7 +189,7 @@ static void run_host_changed(evutil_socket_t fd, short what, void *data) {
     }
     if (rc < 0) {
         fprintf(stderr, "penstock: the host's addresses changed: %s; the sandbox has no network from here\n", err.text);
-        if (run->gate_event) event_free(TAKE_POINTER(run->gate_event)); // before its descriptor is another's
+        if (run->role_events[ROLE_GATE]) event_free(TAKE_POINTER(run->role_events[ROLE_GATE])); // before its descriptor is another's
         role_stop(&run->roles[ROLE_GATE], 0);
     }
 }
@@ -504,9 +313,6 @@ static void run_say_loopback(struct run *run) {
 
 // What this version cannot enforce it refuses, so that nothing runs with less than was asked.
 static int run_check_built(const struct policy_model *model, struct error *err) {
-    if (model->binding_count > 0) {
-        return error_set(err, -ENOTSUP, "%s: credential bindings are not built yet; leave it out", model->bindings[0].source);
-    }
     if (model->bandwidth_bytes || model->max_bytes_out) {
         return error_set(err, -ENOTSUP, "limits: bandwidth and bytes_out are not built yet; leave them out");
     }
@@ -533,10 +339,13 @@ static int run_prepare(struct run *run, struct error *err) {
 }
 
 static void run_finish(struct run *run) {
-    struct event **events[] = {&run->gate_event, &run->keeper_event, &run->resolver_event, &run->child_event,
-                               &run->state_event, &run->signal_event, &run->host_event, &run->question_event};
+    struct event *events[] = {run->child_event, run->state_event, run->signal_event, run->host_event,
+                              run->question_event};
     for (size_t i = 0; i < ARRAY_LENGTH(events); i++) {
-        if (*events[i]) event_free(*events[i]);
+        if (events[i]) event_free(events[i]);
+    }
+    for (size_t i = 0; i < ARRAY_LENGTH(run->role_events); i++) {
+        if (run->role_events[i]) event_free(run->role_events[i]);
     }
     sandbox_process_free(run->process);
     run->process = NULL;
@@ -553,13 +362,14 @@ static void run_finish(struct run *run) {
     }
     role_kill(&run->roles[ROLE_KEEPER]); // nothing of the sandbox runs any more; all of them end beside each other
     for (int kind = ROLE_COUNT - 1; kind >= 0; kind--) role_stop(&run->roles[kind], kind == ROLE_GATE ? RUN_STOP_MS : 0);
-    int fds[] = {run->user_namespace, run->net_namespace, run->signals, run->host_watch, run->child, run->questions};
+    int fds[] = {run->user_namespace, run->net_namespace, run->signals, run->host_watch, run->child, run->questions, run->roots};
     for (size_t i = 0; i < ARRAY_LENGTH(fds); i++) {
         if (fds[i] >= 0) close(fds[i]);
     }
 }
 
 static void run_free(struct run *run) {
+    credentials_free(run->credentials);
     decision_log_free(run->log);
     policy_free(run->policy);
     policy_free(run->previous);
@@ -593,7 +403,7 @@ int daemon_run(const struct daemon_run *options) {
     AUTO_FREE char *cwd = getcwd(NULL, 0);
     signal(SIGPIPE, SIG_IGN); // a reader of the log or of standard error that goes away must not end the run
     struct run run = {.options = options, .user_namespace = -1, .net_namespace = -1, .signals = -1, .host_watch = -1,
-                      .child = -1, .questions = -1, .status = RUN_ERROR};
+                      .child = -1, .questions = -1, .roots = -1, .status = RUN_ERROR};
     for (int kind = 0; kind < ROLE_COUNT; kind++) run.roles[kind] = (struct role){.kind = kind, .pidfd = -1, .channel = -1};
     const char *protects[3];
     size_t protect_count = 0;
@@ -611,9 +421,12 @@ int daemon_run(const struct daemon_run *options) {
     run.base = event_base_new();
     int rc = run.log && run.base ? 0 : error_set(&err, -ENOMEM, "out of memory");
     if (rc == 0 && !cwd) rc = error_set(&err, -EIO, "working directory: %s; change to one that exists", strerror(errno));
-    if (rc == 0) rc = run_start_role(&run, ROLE_KEEPER, &err); // first, so that it is there when it is told what to do
+    if (rc == 0) rc = run_start_keeper(&run, &err);
     int prepared = 0;
     if (rc == 0) rc = run_prepare(&run, &err);
+    if (rc == 0) rc = run_read_roots(&run, &err);
+    // From here on no secret is in our memory or our environment, nor in what is made of it.
+    if (rc == 0) rc = credentials_new(options->model, &run.credentials, &err);
     struct nameserver_probe probe = {0};
     bool probed = rc == 0 && policy_facts(run.policy).has_names;
     if (probed) nameserver_probe_start(&run.servers, &probe); // answers while the rest starts

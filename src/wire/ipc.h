@@ -25,10 +25,13 @@ enum ipc_type {
     IPC_BUFFERS,          // gate -> keeper: struct ipc_buffers
     IPC_MAPPINGS_END,     // keeper -> gate: all mappings it remembers have been sent
     // gate
-    IPC_GATE_START,       // main -> gate: struct ipc_gate_start; descriptors: channel to keeper, channel to resolver
+    // main -> gate: struct ipc_gate_start; descriptors: channel to keeper, channel to resolver; where there are bindings:
+    // channel to the vault; then, if there are more roots of trust than the system's: memory file with them (PEM)
+    IPC_GATE_START,
     IPC_GATE_POLICY,      // main -> gate: struct ipc_policy; descriptor: sealed memfd with the policy's block
     IPC_GATE_RESOLVER,    // main -> gate: no body; descriptor: channel to a new resolver, in place of a dead one
-    IPC_GATE_VAULT,       // main -> gate: no body; descriptor: channel to the vault; again in place of a dead one
+    IPC_GATE_VAULT,       // main -> gate: no body; descriptor: channel to the vault; in place of a dead one
+    IPC_GATE_VAULT_LOST,  // gate -> main: no body: its channel to the vault has closed, and no other has come
     IPC_GATE_READY,       // gate -> main: no body: isolated, policy in force
     IPC_GATE_ACTIVE,      // gate -> main: struct ipc_active: a policy is in force everywhere
     IPC_DECISION,         // gate -> main: decisions as ipc_decision_pack has written them: lines of the decision log
@@ -79,6 +82,8 @@ enum ipc_socket {
 };
 
 #define IPC_FDS_MAX 8
+#define IPC_GATE_START_FDS 2 // at least
+#define IPC_ROOTS_MAX (4 << 20) // bytes
 #define IPC_PLAIN_SOCKETS 4 // of IPC_GATE_PLAIN
 #define IPC_LISTENERS_MAX (2 * IPC_PORTS_MAX)
 #define IPC_NEED_SIZE 512
