@@ -44,6 +44,7 @@
 #define RELAY_ROOMY_MAX 6
 #define RELAY_ROOMY_AFTER (1024 * 1024) // bytes from upstream, and then
 #define RELAY_ROOMY_STEP (32 * 1024)    // bytes in one run
+#define RELAY_ROOMY_BYTES (1024 * 1024) // to begin with; the kernel takes less where net.core.rmem_max is less
 #ifndef SO_BUF_LOCK
 #define SO_BUF_LOCK 72 // Linux 5.14; before it, buffers stay as they are
 #endif
@@ -99,12 +100,15 @@ static void relay_room_fix(struct relay *relay) {
 }
 
 static void relay_room_grow(struct relay *relay, uint64_t moved) {
-    int unlocked = 0;
+    int unlocked = 0, bytes = RELAY_ROOMY_BYTES;
     if (relay_has(relay, RELAY_ROOMY, 0) || moved < RELAY_ROOMY_STEP || relay->bytes[RELAY_UPSTREAM] < RELAY_ROOMY_AFTER) return;
     for (size_t i = 0; i < RELAY_ROOMY_MAX; i++) {
         if (relay->engine->roomy[i]) continue;
         relay->engine->roomy[i] = relay;
         relay_set(relay, RELAY_ROOMY, 0);
+        // The kernel lets a window grow that was used up; this one was measured while it could not grow. So it gets a start.
+        setsockopt(relay->fds[RELAY_UPSTREAM], SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
+        setsockopt(relay->fds[RELAY_UPSTREAM], IPPROTO_TCP, TCP_WINDOW_CLAMP, &bytes, sizeof(bytes));
         setsockopt(relay->fds[RELAY_UPSTREAM], SOL_SOCKET, SO_BUF_LOCK, &unlocked, sizeof(unlocked));
         return;
     }

@@ -26,6 +26,10 @@
 #include "net/skeleton.h"
 
 #define LO_INDEX 1 // the first interface of every network namespace
+#define LO_PACKET_MAX (512 * 1024 - 64) // bytes of a TCP packet; what lo is made for, aligned
+#ifndef IFLA_GSO_IPV4_MAX_SIZE
+#define IFLA_GSO_IPV4_MAX_SIZE 63
+#endif
 enum { TABLE_LOCAL = 100, TABLE_UDP = 101 };
 
 struct skeleton_step {
@@ -38,6 +42,7 @@ struct skeleton_step {
     uint32_t priority;     // rules
     unsigned char protocol; // rules
     bool suppress;         // rules: default routes do not count
+    bool optional;         // older kernels refuse it, and it only helps
     uint32_t mtu;          // routes
     const char *prefix;    // routes
     unsigned char length;  // of the prefix
@@ -57,6 +62,16 @@ static void skeleton_up(struct nlmsghdr *message, const struct skeleton_step *st
     link->ifi_index = LO_INDEX;
     link->ifi_flags = IFF_UP;
     link->ifi_change = IFF_UP;
+}
+
+// TCP over lo in packets as large as can be: each costs the rules, two looks at the routes and maybe a switch of processes.
+static void skeleton_large(struct nlmsghdr *message, const struct skeleton_step *step, unsigned char family) {
+    (void)step;
+    message->nlmsg_type = RTM_NEWLINK;
+    message->nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK;
+    struct ifinfomsg *link = mnl_nlmsg_put_extra_header(message, sizeof(*link));
+    link->ifi_index = LO_INDEX;
+    mnl_attr_put_u32(message, family == AF_INET ? IFLA_GSO_IPV4_MAX_SIZE : IFLA_GSO_MAX_SIZE, LO_PACKET_MAX);
 }
 
 static void skeleton_address(struct nlmsghdr *message, const struct skeleton_step *step, unsigned char family) {
@@ -134,15 +149,13 @@ static void skeleton_rule_delete(struct nlmsghdr *message, const struct skeleton
 #define NEEDS_RULES "CONFIG_IP_MULTIPLE_TABLES and CONFIG_IPV6_MULTIPLE_TABLES"
 #define NEEDS_PROTOCOL "Linux 4.17 or later"
 static const struct skeleton_step skeleton_link_steps[] = {
+    {.what = "allow large packets", .build = skeleton_large, .needs = "Linux 6.3 or later", .optional = true},
     {.what = "set lo up", .build = skeleton_up, .needs = "CONFIG_NET_NS", .family = AF_INET},
     {.what = "add the sandbox's address to lo", .build = skeleton_address, .needs = "CONFIG_IPV6, not turned off by ipv6.disable=1"},
 };
 
-// The kernel sends two TCP segments as one packet at least. Of the size that lo's own MTU makes them, that is an IPv6 packet of
-// over 64 KiB, with an extension header for its length, which the rules refuse as they refuse all of those.
-#define TCP_MTU 32768
 static const struct skeleton_step skeleton_tproxy_steps[] = {
-    {.what = "add the default route", .build = skeleton_default, .needs = "CONFIG_IPV6", .table = RT_TABLE_MAIN, .mtu = TCP_MTU},
+    {.what = "add the default route", .build = skeleton_default, .needs = "CONFIG_IPV6", .table = RT_TABLE_MAIN},
     {.what = "add the default route for UDP", .build = skeleton_default, .needs = NEEDS_RULES, .table = TABLE_UDP, .mtu = 1500},
     {.what = "add the route to the gate", .build = skeleton_default, .needs = NEEDS_RULES, .table = TABLE_LOCAL},
     {.what = "add the rule for held packets", .build = skeleton_rule, .needs = NEEDS_RULES, .table = TABLE_LOCAL,
@@ -199,6 +212,7 @@ static int skeleton_steps_run(const struct skeleton_step *steps, size_t count, s
         unsigned char family = families[i % 2];
         if (step->family != AF_UNSPEC && step->family != family) continue;
         result = skeleton_step_run(netlink, step, family);
+        if (result < 0 && step->optional) result = 0;
         if (result < 0)
             error_set(err, result, "cannot %s (%s): %s; %s %s", step->what, family == AF_INET ? "IPv4" : "IPv6", strerror(-result),
                       result == -EPERM ? "allow capabilities in user namespaces (AppArmor: a profile with \"userns,\"); needs"

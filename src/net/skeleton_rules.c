@@ -86,6 +86,7 @@ static const char skeleton_chains[] =
     "  ip6 daddr ::1 goto loopback\n"
     "  fib daddr type local accept\n"
     "  fib daddr type { broadcast, multicast } reject with icmpx admin-prohibited\n"
+    "  ip6 nexthdr 0 hbh nexthdr 6 meta length > 65575 goto togate\n" // a jumbogram: the kernel's own, of several TCP segments
     "  meta nfproto ipv6 ip6 nexthdr != { tcp, udp, icmpv6 } reject with icmpx admin-prohibited\n" // the gate is not shown them
     "  " TCP_OR_UDP "goto togate\n"
     "  icmp type echo-request goto togate\n"
