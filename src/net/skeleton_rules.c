@@ -78,14 +78,18 @@ static const char skeleton_chains[] =
     "  " TCP "tcp dport @opened goto togate\n"
     "  jump dns\n"
     " }\n"
+    " chain refuse {\n"
+    "  reject with icmpx admin-prohibited\n"
+    " }\n"
     " chain output {\n"
     "  type route hook output priority mangle; policy accept;\n"
     "  meta mark 2 accept\n"
     "  oifname != \"lo\" accept\n"
+    "  ip daddr " SKELETON_ADDRESS4 " accept\n" // the gate's own answers, before anything that costs a look at the routes
+    "  ip6 daddr " SKELETON_ADDRESS6 " accept\n"
     "  ip daddr 127.0.0.0/8 goto loopback\n"
     "  ip6 daddr ::1 goto loopback\n"
-    "  fib daddr type local accept\n"
-    "  fib daddr type { broadcast, multicast } reject with icmpx admin-prohibited\n"
+    "  fib daddr type vmap { local : accept, broadcast : goto refuse, multicast : goto refuse }\n"
     "  ip6 nexthdr 0 hbh nexthdr 6 meta length > 65575 goto togate\n" // a jumbogram: the kernel's own, of several TCP segments
     "  meta nfproto ipv6 ip6 nexthdr != { tcp, udp, icmpv6 } reject with icmpx admin-prohibited\n" // the gate is not shown them
     "  " TCP_OR_UDP "goto togate\n"
