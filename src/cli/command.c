@@ -36,6 +36,8 @@ static const struct cli_command cli_commands[] = {
      "                           policy that allows what CMD did; the log says what POLICY would have refused\n"
      "  --proxy                  offer an HTTP and a SOCKS5 proxy inside too, for tools that insist on one, and point\n"
      "                           HTTP_PROXY and its like to them; the policy is the same\n"
+     "  --upstream-ca FILE       certificates (PEM) that servers of hosts with a credential may have theirs from, beside\n"
+     "                           the system's\n"
      "  --quiet                  no warnings, and no summary of refused destinations at the end\n"
      "\nExit status: that of CMD, 128+N if signal N ended it, 125 for errors of penstock itself, 126 if CMD cannot be\n"
      "executed, 127 if it is not found.\n"},

@@ -25,6 +25,7 @@ struct run_options {
     struct run_list dns, reads, writes;
     const char *log;
     const char *learn;
+    const char *upstream_ca;
     bool quiet, proxy;
     char **command;
 };
@@ -44,6 +45,7 @@ static const struct run_option run_table[] = {
     {"--write", RUN_OPTION_LIST, offsetof(struct run_options, writes), "view of the files of its own"},
     {"--log", RUN_OPTION_TEXT, offsetof(struct run_options, log), "gate that could write a log"},
     {"--learn", RUN_OPTION_TEXT, offsetof(struct run_options, learn), "gate that could learn"},
+    {"--upstream-ca", RUN_OPTION_TEXT, offsetof(struct run_options, upstream_ca), "gate that could open TLS"},
     {"--proxy", RUN_OPTION_FLAG, offsetof(struct run_options, proxy), "gate that could be a proxy"},
     {"--quiet", RUN_OPTION_FLAG, offsetof(struct run_options, quiet), NULL},
 };
@@ -246,7 +248,7 @@ static int run_typed(struct run_options *options, struct policy_model *model, en
                                  .writes = options->writes.items, .write_count = options->writes.count,
                                  .log_fd = log_fd, .quiet = options->quiet, .proxy = options->proxy,
                                  .policy_file = options->policy.policy_file,
-                                 .node_config = options->policy.node_config,
+                                 .node_config = options->policy.node_config, .upstream_ca = options->upstream_ca,
                                  .log_file = options->log && !run_log_number(options->log) ? options->log : NULL};
         status = daemon_run(&run);
     }

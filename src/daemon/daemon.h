@@ -23,6 +23,7 @@ struct daemon_run {
     bool quiet;  // no summary of denials
     bool proxy;  // offers explicit proxies inside, and points the usual variables to them
     const char *policy_file, *node_config, *log_file; // as given, NULL if not: the command must not change them
+    const char *upstream_ca; // PEM file: more roots of trust for servers of bound hosts, or NULL
     struct learn *learn; // learn mode, else NULL; model is then the one that was opened for it
 };
 

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // One sandbox without a daemon: `penstock run`.
 //
-// Start: compile the policy, check everything that can be checked, start keeper, resolver and gate, wait until the gate
-// is isolated and the policy in force, and only then the command. Any failure before that ends everything: nothing is
-// left, nothing ran.
+// Start: compile the policy, check everything that can be checked, start keeper and gate, and bubblewrap as soon as there are
+// namespaces for it; wait until the gate is isolated and the policy in force, and only then release the command. All of
+// these get ready beside each other. Any failure before that ends everything: nothing is left, nothing ran.
+// The resolver is started for the first question, or a moment after the command if the policy has names: questions wait in
+// its channel meanwhile.
 // While it runs: the decision log is written; a gate or resolver that died is started again (the keeper makes the
 // sandbox's kernel refuse connections meanwhile); a change of the host's addresses becomes a new generation of the
 // policy; signals sent to us go to the command (those of the terminal reach it by themselves).
 // End: the command's status; the gate ends its flows and reports them; the summary.
 #include <errno.h>
 #include <event2/event.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -27,38 +27,15 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/random.h"
-#include "daemon/daemon.h"
 #include "daemon/decision_log.h"
 #include "daemon/learn.h"
 #include "daemon/nameserver.h"
-#include "daemon/role.h"
-#include "daemon/skeleton_choice.h"
-#include "policy/model.h"
-#include "sandbox/sandbox.h"
+#include "daemon/run_state.h"
 
-#define RUN_RESTARTS_MAX 5    // of gate and resolver within RUN_RESTART_WINDOW_US; then the sandbox stays without network
-#define RUN_RESTART_WINDOW_US 10000000
 #define RUN_STOP_MS 2000
 #define RUN_PROBE_MS 3000     // for the first sign of life of a DNS server
+#define RUN_RESOLVER_US 100000 // after the command, where names are likely to be asked for
 #define RUN_ERROR 125
-
-struct run {
-    const struct daemon_run *options;
-    struct event_base *base;
-    struct role roles[ROLE_COUNT];
-    struct event *gate_event, *keeper_event, *resolver_event, *child_event, *state_event, *signal_event, *host_event;
-    struct policy *policy, *previous;
-    struct ipc_resolver_start servers;
-    struct sandbox_spec spec;
-    struct sandbox_process *process;
-    struct decision_log *log;
-    char name[64];
-    int user_namespace, net_namespace, signals, host_watch, child;
-    uint64_t generation, restart_window_us;
-    unsigned restarts;
-    bool log_failed, gate_started;
-    int status;
-};
 
 // ---- policy ----
 
@@ -71,145 +48,9 @@ static int run_compile(struct run *run, struct policy **ret_policy, struct polic
                           warnings, err);
 }
 
-static int run_policy_memfd(const struct policy *policy, size_t *ret_size) {
-    const void *block = policy_block(policy, ret_size);
-    AUTO_CLOSE int fd = memfd_create("penstock-policy", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0) return -errno;
-    size_t done = 0;
-    while (done < *ret_size) {
-        ssize_t written = write(fd, (const char *)block + done, *ret_size - done);
-        if (written < 0) return -errno;
-        done += (size_t)written;
-    }
-    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) < 0) return -errno;
-    return TAKE_FD(fd);
-}
-
-static int run_send_policy(struct run *run, struct error *err) {
-    struct ipc_policy message = {.generation = run->generation};
-    size_t size;
-    AUTO_CLOSE int fd = run_policy_memfd(run->policy, &size);
-    if (fd < 0) return error_set(err, fd, "policy for the gate: %s", strerror(-fd));
-    message.size = size;
-    return role_send(&run->roles[ROLE_GATE], IPC_GATE_POLICY, &message, sizeof(message), &fd, 1, err);
-}
-
-// ---- starting the roles ----
-
-static int run_start_role(struct run *run, enum role_kind kind, struct error *err) {
-    // As root, gate and resolver are a user of their own, so that not even the sandbox's user is theirs.
-    const struct sandbox_identity *identity = &run->spec.identity;
-    bool drop = identity->from_root && kind != ROLE_KEEPER;
-    return role_start(&run->roles[kind], kind, drop ? identity->uid + ROLE_USERS : 0,
-                      drop ? identity->gid + ROLE_USERS : 0, err);
-}
-
-static int run_start_keeper(struct run *run, struct error *err) {
-    struct ipc_keeper_start start = {.uid = run->spec.identity.uid, .gid = run->spec.identity.gid};
-    start.loopback_ports.count =
-        (uint32_t)policy_loopback_ports(run->policy, start.loopback_ports.ports, IPC_PORTS_MAX);
-    static const uint16_t doors[] = {KEEPER_PORT_HTTP, KEEPER_PORT_SOCKS, 0};
-    int rc = skeleton_choice_fill(run->policy, run->options->proxy ? doors : NULL, &start, err);
-    return rc < 0 ? rc : role_send(&run->roles[ROLE_KEEPER], IPC_KEEPER_START, &start, sizeof(start), NULL, 0, err);
-}
-
-// Gives one end of a new channel to a running role, the other to the gate that is being started.
-static int run_join(struct run *run, enum role_kind kind, enum ipc_type type, int *ret_fd, struct error *err) {
-    int pair[2];
-    int rc = channel_pair(pair);
-    if (rc < 0) return error_set(err, rc, "channel between gate and %s: %s", role_name(kind), strerror(-rc));
-    AUTO_CLOSE int other = pair[1];
-    rc = role_send(&run->roles[kind], type, NULL, 0, &other, 1, err);
-    if (rc < 0) close(pair[0]);
-    else *ret_fd = pair[0];
-    return rc;
-}
-
-static int run_start_gate(struct run *run, struct error *err) {
-    AUTO_CLOSE int keeper = -1;
-    AUTO_CLOSE int resolver = -1;
-    int rc = run_join(run, ROLE_KEEPER, IPC_KEEPER_GATE, &keeper, err);
-    if (rc == 0) rc = run_join(run, ROLE_RESOLVER, IPC_RESOLVER_GATE, &resolver, err);
-    if (rc < 0) return rc;
-    struct ipc_gate_start start = {.doors = run->options->proxy};
-    memcpy(start.sandbox, run->name, sizeof(start.sandbox));
-    int fds[] = {keeper, resolver};
-    rc = role_send(&run->roles[ROLE_GATE], IPC_GATE_START, &start, sizeof(start), fds, 2, err);
-    if (rc == 0) rc = run_send_policy(run, err);
-    struct channel_message message;
-    if (rc == 0) rc = role_expect(&run->roles[ROLE_GATE], IPC_GATE_READY, &message, err);
-    if (rc == 0) run->gate_started = true;
-    return rc;
-}
-
-static void run_say_skeleton(const struct run *run, const struct ipc_keeper_ready *ready) {
-    char words[IPC_TEXT_SIZE];
-    if (!run->options->quiet && skeleton_choice_words(ready, words, sizeof(words))) fprintf(stderr, "penstock: %s\n", words);
-}
-
-static int run_start_roles(struct run *run, struct error *err) {
-    struct channel_message message;
-    for (int kind = 0; kind <= ROLE_GATE; kind++) { // the vault is for bindings only
-        int rc = run_start_role(run, (enum role_kind)kind, err);
-        if (rc < 0) return rc;
-    }
-    int rc = run_start_keeper(run, err);
-    if (rc == 0) {
-        rc = role_send(&run->roles[ROLE_RESOLVER], IPC_RESOLVER_START, &run->servers, sizeof(run->servers), NULL, 0, err);
-    }
-    if (rc == 0) rc = role_expect(&run->roles[ROLE_KEEPER], IPC_KEEPER_READY, &message, err);
-    if (rc < 0) return rc;
-    run_say_skeleton(run, message.body);
-    run->user_namespace = TAKE_FD(message.fds[0]);
-    run->net_namespace = TAKE_FD(message.fds[1]);
-    rc = role_expect(&run->roles[ROLE_RESOLVER], IPC_RESOLVER_READY, &message, err);
-    return rc < 0 ? rc : run_start_gate(run, err);
-}
-
 // ---- while it runs ----
 
 static _Alignas(max_align_t) uint8_t run_buffer[CHANNEL_BUFFER_SIZE];
-
-static void run_watch(struct run *run);
-
-static int run_restart_resolver(struct run *run, struct error *err) {
-    struct role *resolver = &run->roles[ROLE_RESOLVER];
-    struct channel_message message;
-    AUTO_CLOSE int channel = -1;
-    role_stop(resolver, 0);
-    int rc = run_start_role(run, ROLE_RESOLVER, err);
-    if (rc == 0) rc = role_send(resolver, IPC_RESOLVER_START, &run->servers, sizeof(run->servers), NULL, 0, err);
-    if (rc == 0) rc = role_expect(resolver, IPC_RESOLVER_READY, &message, err);
-    if (rc == 0) rc = run_join(run, ROLE_RESOLVER, IPC_RESOLVER_GATE, &channel, err);
-    return rc < 0 ? rc : role_send(&run->roles[ROLE_GATE], IPC_GATE_RESOLVER, NULL, 0, &channel, 1, err);
-}
-
-static int run_restart_gate(struct run *run, struct error *err) {
-    role_stop(&run->roles[ROLE_GATE], 0);
-    int rc = run_start_role(run, ROLE_GATE, err);
-    return rc < 0 ? rc : run_start_gate(run, err);
-}
-
-static void run_restart(struct run *run, enum role_kind dead) {
-    struct error err = {0};
-    uint64_t now = clock_us();
-    if (now - run->restart_window_us > RUN_RESTART_WINDOW_US) {
-        run->restart_window_us = now;
-        run->restarts = 0;
-    }
-    int rc = -EIO;
-    if (dead == ROLE_KEEPER || ++run->restarts > RUN_RESTARTS_MAX) {
-        error_set(&err, rc, "the %s process of the sandbox died", role_name(dead));
-    } else {
-        fprintf(stderr, "penstock: the %s process of the sandbox died; starting it again\n", role_name(dead));
-        rc = dead == ROLE_RESOLVER ? run_restart_resolver(run, &err) : run_restart_gate(run, &err);
-    }
-    if (rc == 0) return;
-    if (!run->log_failed) fprintf(stderr, "penstock: %s; the sandbox has no network from here\n", err.text);
-    role_stop(&run->roles[ROLE_GATE], 0);
-    // Without its keeper nothing would answer the sandbox's connections: they would hang.
-    if (dead == ROLE_KEEPER) keeper_refuse(run->user_namespace, run->net_namespace);
-}
 
 static void run_log_result(struct run *run, int rc) {
     if (rc == 0 || run->log_failed) return;
@@ -227,30 +68,36 @@ static void run_decision(struct run *run, const struct ipc_decision *record) {
     if (run->options->learn) learn_record(run->options->learn, record);
 }
 
+static void run_decisions(struct run *run, const struct channel_message *message) {
+    struct ipc_decision record;
+    for (size_t at = 0; !run->log_failed && ipc_decision_next(message->body, message->length, &at, &record);)
+        run_decision(run, &record);
+}
+
 // Reads what the gate has sent. False when it is gone.
 static bool run_drain_gate(struct run *run) {
     struct channel_message message;
     int rc;
     while ((rc = channel_receive(run->roles[ROLE_GATE].channel, run_buffer, sizeof(run_buffer), &message)) == 1) {
-        if (message.type == IPC_DECISION) run_decision(run, message.body);
+        if (message.type == IPC_DECISION) run_decisions(run, &message);
         if (message.type == IPC_ERROR) fprintf(stderr, "penstock: %s\n", ((const struct ipc_error *)message.body)->text);
+        if (message.type == IPC_GATE_VAULT_LOST) run_rejoin_vault(run);
         channel_message_close(&message);
         if (run->log_failed) break;
     }
     run_log_result(run, decision_log_flush(run->log)); // many records, one write
     if (run->log_failed) {
-        // What cannot be logged must not happen: no gate, no network.
-        run->restarts = RUN_RESTARTS_MAX;
-        run->restart_window_us = clock_us();
+        run_no_restarts(run);
         return false;
     }
     return rc == -EAGAIN;
 }
 
+static void run_watch(struct run *run);
+
 static void run_role_gone(struct run *run, enum role_kind kind) {
-    struct event **events[] = {&run->gate_event, &run->keeper_event, &run->resolver_event};
-    for (size_t i = 0; i < ARRAY_LENGTH(events); i++) {
-        if (*events[i]) event_free(TAKE_POINTER(*events[i]));
+    for (size_t i = 0; i < ARRAY_LENGTH(run->role_events); i++) {
+        if (run->role_events[i]) event_free(TAKE_POINTER(run->role_events[i]));
     }
     run_restart(run, kind);
     run_watch(run);
@@ -268,24 +115,60 @@ static void run_keeper_readable(evutil_socket_t fd, short what, void *data) {
     run_role_gone(data, ROLE_KEEPER); // it has nothing to say but its end
 }
 
-static void run_resolver_readable(evutil_socket_t fd, short what, void *data) {
-    (void)fd;
-    (void)what;
-    run_role_gone(data, ROLE_RESOLVER);
+// What its operator should know (of a secret), or why it ends; that a resolver is ready is no news. False: it is gone.
+static bool run_hear_role(int fd) {
+    struct channel_message message;
+    int rc;
+    while ((rc = channel_receive(fd, run_buffer, sizeof(run_buffer), &message)) == 1) {
+        bool said = message.type == IPC_VAULT_NOTICE || message.type == IPC_ERROR;
+        if (said) fprintf(stderr, "penstock: %s\n", ((const struct ipc_error *)message.body)->text);
+        channel_message_close(&message);
+    }
+    return rc == -EAGAIN;
 }
 
-static void run_watch_one(struct run *run, enum role_kind kind, event_callback_fn handler, struct event **event) {
-    if (*event || run->roles[kind].pid <= 0) return;
-    *event = event_new(run->base, run->roles[kind].channel, EV_READ | EV_PERSIST, handler, run);
-    if (*event) event_add(*event, NULL);
+static void run_vault_readable(evutil_socket_t fd, short what, void *data) {
+    (void)what;
+    if (!run_hear_role(fd)) run_role_gone(data, ROLE_VAULT);
+}
+
+static void run_resolver_readable(evutil_socket_t fd, short what, void *data) {
+    (void)what;
+    if (!run_hear_role(fd)) run_role_gone(data, ROLE_RESOLVER);
+}
+
+static void run_question(evutil_socket_t fd, short what, void *data) {
+    (void)fd, (void)what;
+    struct run *run = data;
+    struct error err = {0};
+    event_free(TAKE_POINTER(run->question_event));
+    if (run_start_resolver(run, &err) < 0) {
+        fprintf(stderr, "penstock: %s\n", err.text);
+        run_role_gone(run, ROLE_RESOLVER);
+    }
+    run_watch(run);
+}
+
+static void run_watch_questions(struct run *run) {
+    struct timeval moment = {.tv_usec = RUN_RESOLVER_US};
+    if (run->questions < 0 || run->question_event) return;
+    run->question_event = event_new(run->base, run->questions, EV_READ, run_question, run);
+    if (run->question_event) event_add(run->question_event, policy_facts(run->policy).has_names ? &moment : NULL);
 }
 
 static void run_watch(struct run *run) {
-    run_watch_one(run, ROLE_GATE, run_gate_readable, &run->gate_event);
-    // Without a gate there is nothing that keeper or resolver could be restarted for.
-    if (run->roles[ROLE_GATE].pid <= 0) return;
-    run_watch_one(run, ROLE_KEEPER, run_keeper_readable, &run->keeper_event);
-    run_watch_one(run, ROLE_RESOLVER, run_resolver_readable, &run->resolver_event);
+    static const event_callback_fn handlers[] = {
+        [ROLE_KEEPER] = run_keeper_readable, [ROLE_RESOLVER] = run_resolver_readable, [ROLE_GATE] = run_gate_readable,
+        [ROLE_VAULT] = run_vault_readable,
+    };
+    // Without a gate there is nothing that the others could be restarted for.
+    for (size_t kind = 0; kind < ROLE_COUNT && run->roles[ROLE_GATE].pid > 0; kind++) {
+        struct event **event = &run->role_events[kind];
+        if (*event || run->roles[kind].pid <= 0) continue;
+        *event = event_new(run->base, run->roles[kind].channel, EV_READ | EV_PERSIST, handlers[kind], run);
+        if (*event) event_add(*event, NULL);
+    }
+    if (run->roles[ROLE_GATE].pid > 0) run_watch_questions(run);
 }
 
 // The host has other addresses now: the policy holds them as data, so it is compiled again.
@@ -306,7 +189,7 @@ static void run_host_changed(evutil_socket_t fd, short what, void *data) {
     }
     if (rc < 0) {
         fprintf(stderr, "penstock: the host's addresses changed: %s; the sandbox has no network from here\n", err.text);
-        if (run->gate_event) event_free(TAKE_POINTER(run->gate_event)); // before its descriptor is another's
+        if (run->role_events[ROLE_GATE]) event_free(TAKE_POINTER(run->role_events[ROLE_GATE])); // before its descriptor is another's
         role_stop(&run->roles[ROLE_GATE], 0);
     }
 }
@@ -352,17 +235,26 @@ static bool run_listen(struct run *run, int fd, event_callback_fn handler, struc
     return *event && event_add(*event, NULL) == 0;
 }
 
-static int run_command(struct run *run, struct error *err) {
+// Blocks the signals that the command gets before it starts: one in between would kill us, and so the command.
+static int run_begin_command(struct run *run, sigset_t *ret_before, struct error *err) {
     static const int forwarded[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGCONT, SIGWINCH};
-    sigset_t set, before;
+    sigset_t set;
     sigemptyset(&set);
     for (size_t i = 0; i < ARRAY_LENGTH(forwarded); i++) sigaddset(&set, forwarded[i]);
-    // Blocked before the command starts: a signal in between would kill us, and so the command.
-    sigprocmask(SIG_BLOCK, &set, &before);
-    run->spec.signal_mask = &before;
+    sigprocmask(SIG_BLOCK, &set, ret_before);
+    run->spec.signal_mask = ret_before;
     run->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    int rc = sandbox_process_start(&run->spec, run->user_namespace, run->net_namespace, &run->process, err);
+    int rc = sandbox_process_begin(run->process, run->user_namespace, run->net_namespace, err);
     run->spec.signal_mask = NULL;
+    return rc;
+}
+
+static int run_command(struct run *run, const sigset_t *before, struct error *err) {
+    sigset_t blocked;
+    // What came until now was meant for us: it ends us, and the command has not begun.
+    sigprocmask(SIG_SETMASK, before, &blocked);
+    sigprocmask(SIG_SETMASK, &blocked, NULL);
+    int rc = sandbox_process_release(run->process, err);
     if (rc < 0) return rc;
     run->child = (int)syscall(SYS_pidfd_open, sandbox_process_pid(run->process), 0);
     run->host_watch = host_watch_new();
@@ -421,9 +313,6 @@ static void run_say_loopback(struct run *run) {
 
 // What this version cannot enforce it refuses, so that nothing runs with less than was asked.
 static int run_check_built(const struct policy_model *model, struct error *err) {
-    if (model->binding_count > 0) {
-        return error_set(err, -ENOTSUP, "%s: credential bindings are not built yet; leave it out", model->bindings[0].source);
-    }
     if (model->bandwidth_bytes || model->max_bytes_out) {
         return error_set(err, -ENOTSUP, "limits: bandwidth and bytes_out are not built yet; leave them out");
     }
@@ -450,14 +339,18 @@ static int run_prepare(struct run *run, struct error *err) {
 }
 
 static void run_finish(struct run *run) {
-    struct event **events[] = {&run->gate_event, &run->keeper_event, &run->resolver_event, &run->child_event,
-                               &run->state_event, &run->signal_event, &run->host_event};
+    struct event *events[] = {run->child_event, run->state_event, run->signal_event, run->host_event,
+                              run->question_event};
     for (size_t i = 0; i < ARRAY_LENGTH(events); i++) {
-        if (*events[i]) event_free(*events[i]);
+        if (events[i]) event_free(events[i]);
+    }
+    for (size_t i = 0; i < ARRAY_LENGTH(run->role_events); i++) {
+        if (run->role_events[i]) event_free(run->role_events[i]);
     }
     sandbox_process_free(run->process);
     run->process = NULL;
     struct role *gate = &run->roles[ROLE_GATE];
+    role_kill(&run->roles[ROLE_RESOLVER]); // it has nothing to leave in order
     if (gate->pid > 0 && run->gate_started && !run->log_failed) {
         // The gate sees the end, closes its flows and sends their records, then closes.
         shutdown(gate->channel, SHUT_WR);
@@ -467,15 +360,16 @@ static void run_finish(struct run *run) {
             poll(&more, 1, 100);
         }
     }
-    // Nothing of the sandbox runs any more: keeper and resolver have nothing to leave in order.
+    role_kill(&run->roles[ROLE_KEEPER]); // nothing of the sandbox runs any more; all of them end beside each other
     for (int kind = ROLE_COUNT - 1; kind >= 0; kind--) role_stop(&run->roles[kind], kind == ROLE_GATE ? RUN_STOP_MS : 0);
-    int fds[] = {run->user_namespace, run->net_namespace, run->signals, run->host_watch, run->child};
+    int fds[] = {run->user_namespace, run->net_namespace, run->signals, run->host_watch, run->child, run->questions, run->roots};
     for (size_t i = 0; i < ARRAY_LENGTH(fds); i++) {
         if (fds[i] >= 0) close(fds[i]);
     }
 }
 
 static void run_free(struct run *run) {
+    credentials_free(run->credentials);
     decision_log_free(run->log);
     policy_free(run->policy);
     policy_free(run->previous);
@@ -509,7 +403,7 @@ int daemon_run(const struct daemon_run *options) {
     AUTO_FREE char *cwd = getcwd(NULL, 0);
     signal(SIGPIPE, SIG_IGN); // a reader of the log or of standard error that goes away must not end the run
     struct run run = {.options = options, .user_namespace = -1, .net_namespace = -1, .signals = -1, .host_watch = -1,
-                      .child = -1, .status = RUN_ERROR};
+                      .child = -1, .questions = -1, .roots = -1, .status = RUN_ERROR};
     for (int kind = 0; kind < ROLE_COUNT; kind++) run.roles[kind] = (struct role){.kind = kind, .pidfd = -1, .channel = -1};
     const char *protects[3];
     size_t protect_count = 0;
@@ -527,19 +421,27 @@ int daemon_run(const struct daemon_run *options) {
     run.base = event_base_new();
     int rc = run.log && run.base ? 0 : error_set(&err, -ENOMEM, "out of memory");
     if (rc == 0 && !cwd) rc = error_set(&err, -EIO, "working directory: %s; change to one that exists", strerror(errno));
+    if (rc == 0) rc = run_start_keeper(&run, &err);
     int prepared = 0;
     if (rc == 0) rc = run_prepare(&run, &err);
-    if (rc == 0) rc = prepared = sandbox_process_check(&run.spec, &err);
+    if (rc == 0) rc = run_read_roots(&run, &err);
+    // From here on no secret is in our memory or our environment, nor in what is made of it.
+    if (rc == 0) rc = credentials_new(options->model, &run.credentials, &err);
     struct nameserver_probe probe = {0};
     bool probed = rc == 0 && policy_facts(run.policy).has_names;
-    if (probed) nameserver_probe_start(&run.servers, &probe); // answers while the roles start
-    if (rc == 0) rc = run_start_roles(&run, &err);
+    if (probed) nameserver_probe_start(&run.servers, &probe); // answers while the rest starts
+    if (rc == 0) rc = run_begin_roles(&run, &err);
+    if (rc == 0) rc = prepared = sandbox_process_prepare(&run.spec, &run.process, &err);
+    if (rc == 0) rc = run_await_namespaces(&run, &err);
+    sigset_t before;
+    if (rc == 0) rc = run_begin_command(&run, &before, &err);
+    if (rc == 0) rc = run_await_roles(&run, &err);
     if (probed) {
         int alive = nameserver_probe_finish(&probe, rc == 0 ? RUN_PROBE_MS : 0, rc == 0 ? &err : NULL);
         if (rc == 0) rc = alive;
     }
     if (rc == 0) run_say_loopback(&run);
-    if (rc == 0) rc = prepared = run_command(&run, &err);
+    if (rc == 0) rc = prepared = run_command(&run, &before, &err);
     run_finish(&run);
     if (rc == 0) rc = run_conclude(&run, &err);
     if (rc < 0) run.status = run_failure(prepared, &err);

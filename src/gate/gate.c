@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/random.h"
+#include "gate/injection.h"
 #include "gate/state.h"
 
 #define GATE_START_MS 10000
@@ -115,6 +116,7 @@ static void gate_update(struct gate *gate, int fd, const struct ipc_policy *mess
     }
     rejudge_all(gate, message->keep_existing, &active.flows_closed, &active.flows_kept);
     active.update_us = clock_us() - start;
+    journal_flush(gate->journal); // what was decided before is told before
     if (channel_send(gate->channel, IPC_GATE_ACTIVE, &active, sizeof(active), NULL, 0) < 0) {
         gate_fail(gate, "the answer to a policy update could not be sent");
     }
@@ -130,6 +132,10 @@ static void gate_main_readable(evutil_socket_t fd, short what, void *data) {
         if (message.type == IPC_GATE_RESOLVER) {
             if (dns_client_replace(gate->dns, message.fds[0]) == 0) message.fds[0] = -1;
             else gate_fail(gate, "the new resolver could not be taken"); // the next gate gets another
+        }
+        if (message.type == IPC_GATE_VAULT) {
+            if (injection_join(gate, message.fds[0]) == 0) message.fds[0] = -1;
+            else gate_fail(gate, "the new channel to the vault could not be taken");
         }
         channel_message_close(&message);
     }
@@ -265,6 +271,36 @@ static int gate_serve(struct gate *gate) {
     return event_add(gate->channel_event, NULL) < 0 || event_add(gate->keeper_event, NULL) < 0 ? -ENOMEM : 0;
 }
 
+// The text of a memory file, NUL-terminated, to be freed. fd -1: none, which is no error.
+static int gate_read_text(int fd, char **ret_text) {
+    struct stat status;
+    if (fd < 0) return 0;
+    if (fstat(fd, &status) < 0) return -errno;
+    if (status.st_size > IPC_ROOTS_MAX) return -EFBIG;
+    size_t size = (size_t)status.st_size, done = 0;
+    AUTO_FREE char *text = malloc(size + 1);
+    if (!text) return -ENOMEM;
+    while (done < size) {
+        ssize_t got = pread(fd, text + done, size - done, (off_t)done);
+        if (got <= 0) return -EIO;
+        done += (size_t)got;
+    }
+    text[size] = '\0';
+    *ret_text = TAKE_POINTER(text);
+    return 0;
+}
+
+// Where there are bindings: what is in files is read now.
+static int gate_start_credentials(struct gate *gate, int vault, int roots, struct error *err) {
+    AUTO_FREE char *extra = NULL;
+    int rc = gate_read_text(roots, &extra);
+    if (rc < 0) return error_set(err, rc, "roots of trust: %s", strerror(-rc));
+    rc = injection_prepare(gate, err);
+    if (rc < 0) return rc;
+    rc = injection_join(gate, vault);
+    return rc < 0 ? error_set(err, rc, "channel to the vault: %s", strerror(-rc)) : 0;
+}
+
 static int gate_start(struct gate *gate, struct error *err) {
     struct channel_message message;
     int rc = gate_expect(gate->channel, IPC_GATE_START, &message);
@@ -272,6 +308,8 @@ static int gate_start(struct gate *gate, struct error *err) {
     gate->doors = ((const struct ipc_gate_start *)message.body)->doors;
     gate->keeper = TAKE_FD(message.fds[0]);
     int resolver = TAKE_FD(message.fds[1]);
+    AUTO_CLOSE int vault = TAKE_FD(message.fds[2]);
+    AUTO_CLOSE int roots = TAKE_FD(message.fds[3]);
     rc = gate_expect(gate->channel, IPC_GATE_POLICY, &message);
     if (rc == 0) {
         rc = gate_map_policy(gate, message.fds[0], message.body);
@@ -280,6 +318,11 @@ static int gate_start(struct gate *gate, struct error *err) {
     if (rc < 0) return error_set(err, rc, "policy: %s", strerror(-rc));
     rc = gate_make(gate, resolver);
     if (rc < 0) return error_set(err, rc, "set-up: %s", strerror(-rc));
+    if (vault >= 0) {
+        rc = gate_start_credentials(gate, vault, roots, err);
+        if (rc < 0) return rc;
+        vault = -1;
+    }
     rc = gate_receive_sockets(gate);
     if (rc == 0) rc = gate_serve(gate);
     if (rc < 0) return error_set(err, rc, "sockets of the sandbox: %s", strerror(-rc));
@@ -301,6 +344,7 @@ static void gate_stop(struct gate *gate) {
 }
 
 static void gate_free(struct gate *gate) {
+    injection_close(gate);
     dns_front_free(gate->front);
     dns_client_free(gate->dns);
     dns_pool_free(gate->pool);

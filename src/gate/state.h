@@ -48,6 +48,7 @@ enum flow_state {
 
 struct gate;
 struct http_relay;
+struct injections;
 
 struct gate_listener {
     int fd;
@@ -124,6 +125,7 @@ struct gate {
     struct list pending[GATE_BUCKETS];
     uint32_t hash_seed;
     struct journal *journal;
+    struct injections *injections; // NULL without bindings
     bool doors;                  // explicit proxies are offered
     bool paused;                 // the log is behind: no new work
     bool closing;

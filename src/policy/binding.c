@@ -24,12 +24,12 @@ static const struct {
     [POLICY_BINDING_GITHUB] = {"GitHubBinding",
                                "env:GITHUB_TOKEN",
                                2,
-                               {{"github.com", "Authorization", "x-access-token:{secret}", true},
-                                {"api.github.com", "Authorization", "Bearer {secret}", false}}},
+                               {{"github.com", "Authorization", "x-access-token:{secret}", true, ""},
+                                {"api.github.com", "Authorization", "Bearer {secret}", false, "repos"}}},
     [POLICY_BINDING_MISTRAL_API] = {"MistralApiBinding",
                                     "env:MISTRAL_API_KEY",
                                     1,
-                                    {{"api.mistral.ai", "Authorization", "Bearer {secret}", false}}},
+                                    {{"api.mistral.ai", "Authorization", "Bearer {secret}", false, NULL}}},
     [POLICY_BINDING_WORKSPACE] = {"WorkspaceHeaderBindings", "", 0, {{NULL}}},
     [POLICY_BINDING_HEADER] = {"HeaderBinding", "", 1, {{NULL}}},
 };
@@ -50,7 +50,8 @@ size_t policy_binding_targets(const struct policy_binding *binding,
     memcpy(ret_targets, binding_kinds[binding->kind].targets, sizeof(binding_kinds[binding->kind].targets));
     if (binding->kind == POLICY_BINDING_HEADER)
         ret_targets[0] = (struct policy_binding_target){binding->host, binding->header,
-                                                        binding->value ? binding->value : "{secret}", false};
+                                                        binding->value ? binding->value : "{secret}",
+                                                        binding->basic, NULL};
     return binding_kinds[binding->kind].count;
 }
 
@@ -58,11 +59,17 @@ const char *policy_binding_secret(const struct policy_binding *binding) {
     return binding->secret ? binding->secret : binding_kinds[binding->kind].secret;
 }
 
+static void free_words(char **words, size_t count) {
+    for (size_t i = 0; i < count; i++) free(words[i]);
+    free(words);
+}
+
 void policy_binding_done(struct policy_binding *binding) {
-    for (size_t i = 0; i < binding->repo_count; i++) free(binding->repos[i]);
-    free(binding->repos);
+    free_words(binding->repos, binding->repo_count);
+    free_words(binding->methods, binding->method_count);
     free(binding->header);
     free(binding->value);
+    free(binding->path);
     free(binding->secret);
     free(binding->source);
     *binding = (struct policy_binding){0};

@@ -16,7 +16,8 @@ size_t block_record_size(enum block_section section) {
         [BLOCK_PORTS] = sizeof(struct policy_port_range), [BLOCK_SLOTS] = sizeof(struct block_slot),
         [BLOCK_NODES] = sizeof(struct block_node),        [BLOCK_ITEMS] = sizeof(uint32_t),
         [BLOCK_RUNS] = sizeof(struct block_run),          [BLOCK_LOOPBACK] = sizeof(uint16_t),
-        [BLOCK_NAT64] = sizeof(struct addr_prefix),       [BLOCK_STRINGS] = 1,
+        [BLOCK_NAT64] = sizeof(struct addr_prefix),       [BLOCK_CREDENTIALS] = sizeof(struct block_credential),
+        [BLOCK_WORDS] = sizeof(uint32_t),                 [BLOCK_STRINGS] = 1,
     };
     _Static_assert(ARRAY_LENGTH(sizes) == BLOCK_SECTION_COUNT, "a size for each section");
     return sizes[section];
@@ -104,7 +105,22 @@ static bool entries_ok(const struct policy *policy) {
     return true;
 }
 
-// Items must be below limit: entries for what allows, rules for the rest.
+static bool credentials_ok(const struct policy *policy) {
+    uint32_t strings = block_count(policy, BLOCK_STRINGS), words = block_count(policy, BLOCK_WORDS);
+    for (uint32_t i = 0; i < words; i++) {
+        if (policy->words[i] >= strings) return false;
+    }
+    for (uint32_t i = 0; i < block_count(policy, BLOCK_CREDENTIALS); i++) {
+        const struct block_credential *credential = &policy->credentials[i];
+        if (credential->host >= strings || credential->header >= strings || credential->path >= strings ||
+            credential->repo_root >= strings || !range_ok(credential->methods, words) ||
+            !range_ok(credential->repos, words))
+            return false;
+    }
+    return true;
+}
+
+// Items must be below limit: entries for what allows, credentials for what is bound, rules for the rest.
 static bool items_ok(const struct policy *policy, struct block_range range, uint32_t limit) {
     if (!range_ok(range, block_count(policy, BLOCK_ITEMS)) || range.count == 0) return false;
     for (uint32_t i = 0; i < range.count; i++) {
@@ -119,8 +135,9 @@ static bool lookups_ok(const struct policy *policy) {
         const struct block_slot *slot = &policy->slots[i];
         if (slot->name == BLOCK_NONE) continue;
         bool allow = slot->set == BLOCK_ALLOW_EXACT || slot->set == BLOCK_ALLOW_WILD;
+        uint32_t limit = slot->set == BLOCK_BOUND ? block_count(policy, BLOCK_CREDENTIALS) : allow ? entries : rules;
         if (slot->set >= BLOCK_SET_COUNT || slot->name >= block_count(policy, BLOCK_STRINGS) ||
-            !items_ok(policy, slot->items, allow ? entries : rules))
+            !items_ok(policy, slot->items, limit))
             return false;
     }
     for (size_t tree = 0; tree < BLOCK_TREE_COUNT; tree++) {
@@ -160,9 +177,11 @@ int policy_from_block(const void *block, size_t size, struct policy **ret_policy
         .runs = (const void *)(base + header->sections[BLOCK_RUNS].offset),
         .loopback = (const void *)(base + header->sections[BLOCK_LOOPBACK].offset),
         .nat64 = (const void *)(base + header->sections[BLOCK_NAT64].offset),
+        .credentials = (const void *)(base + header->sections[BLOCK_CREDENTIALS].offset),
+        .words = (const void *)(base + header->sections[BLOCK_WORDS].offset),
         .strings = base + header->sections[BLOCK_STRINGS].offset,
     };
-    if (!header_ok(policy) || !entries_ok(policy) || !lookups_ok(policy))
+    if (!header_ok(policy) || !entries_ok(policy) || !credentials_ok(policy) || !lookups_ok(policy))
         return error_set(err, -EINVAL, "compiled policy of %zu bytes is damaged; compile it again", size);
     *ret_policy = TAKE_POINTER(policy);
     return 0;
@@ -279,12 +298,6 @@ struct policy_facts policy_facts(const struct policy *policy) {
         .pool4 = header->pool4,
         .pool6 = header->pool6,
     };
-}
-
-bool policy_name_bound(const struct policy *policy, const char *name) {
-    uint32_t hash = BLOCK_HASH_START;
-    for (size_t i = strlen(name); i-- > 0;) hash = block_hash_step(hash, name[i]);
-    return policy->header->set_counts[BLOCK_BOUND] > 0 && block_find_slot(policy, BLOCK_BOUND, name, hash) != NULL;
 }
 
 size_t policy_loopback_ports(const struct policy *policy, uint16_t *ret_ports, size_t max) {

@@ -7,7 +7,7 @@
 #include "policy/policy.h"
 
 #define BLOCK_MAGIC 0x50535450u // "PTSP"
-#define BLOCK_VERSION 1u
+#define BLOCK_VERSION 2u
 #define BLOCK_NONE UINT32_MAX
 
 enum block_section {
@@ -16,10 +16,12 @@ enum block_section {
     BLOCK_PORTS,    // struct policy_port_range
     BLOCK_SLOTS,    // struct block_slot: the hash table of names; 0 or a power of two
     BLOCK_NODES,    // struct block_node: the prefix trees, one after the other
-    BLOCK_ITEMS,    // uint32_t: entry indexes (allow) or rule indexes, listed by slots and nodes
+    BLOCK_ITEMS,    // uint32_t: indexes of entries (allow), credentials (bound) or rules, listed by slots and nodes
     BLOCK_RUNS,     // struct block_run
     BLOCK_LOOPBACK, // uint16_t: ports of the host's loopback that entries open, ascending
     BLOCK_NAT64,    // struct addr_prefix
+    BLOCK_CREDENTIALS, // struct block_credential: in the order in which rules are numbered for the vault
+    BLOCK_WORDS,    // uint32_t: strings; the lists of credentials
     BLOCK_STRINGS,  // bytes; the last one is NUL
     BLOCK_SECTION_COUNT,
 };
@@ -39,6 +41,16 @@ struct block_entry {
     struct block_range ports;
     uint32_t name;
     struct addr_prefix prefix;
+};
+
+struct block_credential {
+    uint32_t host, header; // strings
+    uint32_t path;         // string: prefix of whole segments; "": any path
+    uint32_t repo_root;    // string: the segment in front of OWNER/REPO, "" if there is none
+    struct block_range methods; // words; empty: any
+    struct block_range repos;   // words, "owner/repo" in lower case; empty: any
+    uint8_t first;         // of its host
+    uint8_t scrub;
 };
 
 // What a name is looked up for.
@@ -117,6 +129,8 @@ struct policy {
     const struct block_run *runs;
     const uint16_t *loopback;
     const struct addr_prefix *nat64;
+    const struct block_credential *credentials;
+    const uint32_t *words;
     const char *strings;
     void *owned; // the block, if policy_free frees it
 };

@@ -168,25 +168,44 @@ static void add_own(struct compile *compile, const struct addr *own, size_t own_
 
 // ---- bindings, settings ----
 
+static struct block_range add_words(struct compile *compile, char *const *words, size_t count) {
+    struct block_range range = {.first = tables_count(compile, BLOCK_WORDS), .count = (uint32_t)count};
+    for (size_t i = 0; i < count; i++) {
+        uint32_t word = tables_add_string(compile, words[i]);
+        tables_add(compile, BLOCK_WORDS, &word);
+    }
+    return range;
+}
+
+static bool is_first_of_host(const struct compile *compile, const char *host) {
+    const struct name_pair *pairs = (const struct name_pair *)(const void *)compile->names.data;
+    for (size_t i = 0; i < compile->names.len / sizeof(*pairs); i++)
+        if (pairs[i].set == BLOCK_BOUND && strcmp(pairs[i].name, host) == 0) return false;
+    return true;
+}
+
+static void add_credential(struct compile *compile, const struct policy_binding *binding,
+                           const struct policy_binding_target *target) {
+    struct block_credential record = {
+        .host = tables_add_string(compile, target->host),
+        .header = tables_add_string(compile, target->header),
+        .path = binding->path ? tables_add_string(compile, binding->path) : 0,
+        .repo_root = target->repo_root ? tables_add_string(compile, target->repo_root) : 0,
+        .methods = add_words(compile, binding->methods, binding->method_count),
+        .repos = add_words(compile, binding->repos, binding->repo_count),
+        .first = is_first_of_host(compile, target->host),
+        .scrub = binding->scrub,
+    };
+    add_name(compile, BLOCK_BOUND, target->host, tables_count(compile, BLOCK_CREDENTIALS));
+    tables_add(compile, BLOCK_CREDENTIALS, &record);
+}
+
 static void add_bindings(struct compile *compile) {
     for (size_t i = 0; i < compile->model->binding_count; i++) {
         const struct policy_binding *binding = &compile->model->bindings[i];
-        uint32_t rule = compile->header.rule_base;
-        switch (binding->kind) {
-        case POLICY_BINDING_GITHUB:
-            add_name(compile, BLOCK_BOUND, "github.com", rule);
-            add_name(compile, BLOCK_BOUND, "api.github.com", rule);
-            break;
-        case POLICY_BINDING_MISTRAL_API:
-            add_name(compile, BLOCK_BOUND, "api.mistral.ai", rule);
-            break;
-        case POLICY_BINDING_HEADER:
-            add_name(compile, BLOCK_BOUND, binding->host, rule);
-            break;
-        case POLICY_BINDING_WORKSPACE: // its hosts are in the node's configuration
-        case POLICY_BINDING_COUNT:
-            break;
-        }
+        struct policy_binding_target targets[POLICY_BINDING_TARGETS];
+        size_t count = policy_binding_targets(binding, targets);
+        for (size_t k = 0; k < count; k++) add_credential(compile, binding, &targets[k]);
     }
 }
 

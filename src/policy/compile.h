@@ -8,7 +8,7 @@
 
 struct name_pair {
     enum block_name_set set;
-    const char *name; // lives in the model or node
+    const char *name; // lives in the model, the node or the table of kinds
     uint32_t item;
 };
 

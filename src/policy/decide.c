@@ -295,6 +295,13 @@ static struct policy_decision base_denial(const struct facts *facts, uint32_t ru
     return deny(POLICY_BASE_DENIED, rule);
 }
 
+// A connection to a bound host may be one to which a credential is added: that is seen in its bytes.
+static bool bytes_are_bound(const struct facts *facts, const char *name) {
+    const struct policy_request *request = facts->request;
+    return request->protocol == POLICY_TCP && request->app == POLICY_APP_UNKNOWN &&
+           policy_name_bound(facts->policy, name);
+}
+
 static struct policy_decision judge_name(const struct facts *facts, const char *name) {
     const struct block_header *header = facts->policy->header;
     const struct policy_request *request = facts->request;
@@ -311,7 +318,8 @@ static struct policy_decision judge_name(const struct facts *facts, const char *
         if (denied != BLOCK_NONE) return deny(POLICY_DENIED_CIDR, denied);
         if (request->protocol == POLICY_ICMP && !header->icmp_base)
             return deny(POLICY_PROTOCOL_DENIED, header->rule_base);
-        result = decision(POLICY_ALLOW, POLICY_ALLOWED_BASE, header->rule_base);
+        result = decision(bytes_are_bound(facts, name) ? POLICY_INSPECT : POLICY_ALLOW, POLICY_ALLOWED_BASE,
+                          header->rule_base);
     }
     // The host's loopback is reached only through an entry that means it.
     if (request->address && facts->loopback && !facts->addresses.loopback && !facts->names.loopback)
@@ -347,6 +355,19 @@ static struct policy_decision allow_literal(const struct facts *facts, enum poli
     return decision(bytes ? POLICY_INSPECT : POLICY_ALLOW, reason, rule);
 }
 
+// A literal that the open base allows. Bound hosts have synthetic addresses, so who dials one of theirs has it from
+// elsewhere; where TLS is expected its name is looked for all the same, and then dialled instead of the literal.
+static struct policy_decision allow_unnamed(const struct facts *facts) {
+    const struct policy *policy = facts->policy;
+    const struct policy_request *request = facts->request;
+    bool bound = policy->header->set_counts[BLOCK_BOUND] > 0 && request->protocol == POLICY_TCP;
+    struct policy_decision result = allow_literal(facts, POLICY_ALLOWED_BASE, policy->header->rule_base);
+    if (bound && request->app == POLICY_APP_UNKNOWN && request->port == 443) result.verdict = POLICY_INSPECT;
+    if (bound && request->app == POLICY_APP_TLS && request->claimed && policy_name_bound(policy, request->claimed))
+        result.name = request->claimed;
+    return result;
+}
+
 // Base deny of a literal address without a name: would a name have helped?
 static struct policy_decision literal_denial(const struct facts *facts) {
     const struct policy_request *request = facts->request;
@@ -368,7 +389,7 @@ static struct policy_decision literal_base(const struct facts *facts) {
     if (facts->loopback) return deny(POLICY_PRIVATE_ADDRESS, header->rule_private);
     if (facts->request->protocol == POLICY_ICMP && !header->icmp_base)
         return deny(POLICY_PROTOCOL_DENIED, header->rule_base);
-    return allow_literal(facts, POLICY_ALLOWED_BASE, header->rule_base);
+    return allow_unnamed(facts);
 }
 
 static struct policy_decision judge_literal(const struct facts *facts) {

@@ -5,6 +5,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "policy/binding.h"
 
 #define MODEL_MAX_CONNECTIONS 256
 
@@ -27,14 +28,7 @@ static void free_entries(struct policy_entry *entries, size_t count) {
 }
 
 static void free_bindings(struct policy_binding *bindings, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        for (size_t j = 0; j < bindings[i].repo_count; j++) free(bindings[i].repos[j]);
-        free(bindings[i].repos);
-        free(bindings[i].header);
-        free(bindings[i].value);
-        free(bindings[i].secret);
-        free(bindings[i].source);
-    }
+    for (size_t i = 0; i < count; i++) policy_binding_done(&bindings[i]);
     free(bindings);
 }
 

@@ -49,6 +49,7 @@ struct policy_binding_target {
     const char *host, *header;
     const char *value; // template with {secret}
     bool basic;        // the value is "Basic " and the base64 form of the filled template
+    const char *repo_root; // the segment in front of OWNER/REPO in its paths ("": none); NULL: no repositories there
 };
 #define POLICY_BINDING_TARGETS 2
 
@@ -62,6 +63,11 @@ struct policy_binding {
     char host[NAME_SIZE]; // header
     char *header;
     char *value;  // template, default "{secret}"
+    bool basic;   // value is what the base64 form is made of: "USER:{secret}"
+    char *path;   // prefix of whole segments, "/v1/chat"; NULL: any path
+    char **methods; // NULL: any
+    size_t method_count;
+    bool scrub;
     char *secret; // "env:NAME", "file:PATH", "cmd:...", "store:NAME"; NULL = the kind's default
     char *source;
 };

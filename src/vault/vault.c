@@ -233,10 +233,6 @@ int vault_main(int channel) {
 
 // ---- for others ----
 
-int vault_key(const struct x509_st *leaf, const uint8_t key[IPC_KEY_SIZE], struct evp_pkey_st **ret_key) {
-    return certificate_key_from_number(leaf, key, ret_key);
-}
-
 int vault_ca_certificate(char **ret_pem, struct error *err) {
     struct authority authority;
     int r = secure_init(err);

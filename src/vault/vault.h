@@ -3,7 +3,7 @@
 // the values of secrets; it parses nothing that a sandbox sends, only fixed-size messages of gates (wire/ipc.h).
 //
 // What a gate does with it, over the channel that main gave it (rules are numbered as main sent them, from 0):
-// - IPC_LEAF_ASK gives what a server needs to be the host of a rule: certificate, CA, key (vault_key). Kept by the gate
+// - IPC_LEAF_ASK gives what a server needs to be the host of a rule: certificate, CA, key (vault_client_leaf). Kept by the gate
 //   until renew_at, then asked for again.
 // - IPC_VALUE_ASK gives the value of a rule's header for one request; it is used once and wiped. Any status but 0: the
 //   request fails with binding_failed, and main has been told why.
@@ -21,18 +21,33 @@
 #define VAULT_GATE_ASKS_MAX 256
 
 struct evp_pkey_st;
+struct ipc_leaf;
 struct x509_st;
 
 // Role main: opens the CA, starts its helper, isolates itself, serves gates. Ends when main's channel closes, or if its
 // helper dies. Returns an exit status.
 int vault_main(int channel);
 
-// For a gate: the private key of a leaf, from struct ipc_leaf. 0, or -EINVAL if it is not the certificate's.
-int vault_key(const struct x509_st *leaf, const uint8_t key[32], struct evp_pkey_st **ret_key);
-
 // The CA's certificate, which is made if there is none yet, as PEM text (to free). 0, or a negative errno with a
 // message.
 int vault_ca_certificate(char **ret_pem, struct error *err);
+
+// ---- for a gate (vault_client.c) ----
+
+// Loads libcrypto and makes the locked memory: before the gate isolates itself. 0, or a negative errno with a message.
+int vault_client_init(struct error *err);
+// Zeroed memory that is locked where the user may lock any, and in no core dump. NULL: it is used up.
+void *vault_client_memory(size_t size);
+void vault_client_wipe(void *memory); // and gives it back; NULL is fine
+// The private key of a leaf, from struct ipc_leaf. 0, or -EINVAL if it is not the certificate's.
+int vault_client_key(const struct x509_st *leaf, const uint8_t key[32], struct evp_pkey_st **ret_key);
+struct vault_client_leaf {
+    struct x509_st *certificate, *ca;
+    struct evp_pkey_st *key;
+};
+// From the answer with the certificates behind it. 0, its status, -EINVAL.
+int vault_client_leaf(const struct ipc_leaf *answer, const uint8_t *certificates, struct vault_client_leaf *ret_leaf);
+void vault_client_leaf_done(struct vault_client_leaf *leaf);
 
 // ---- secrets at rest ----
 

@@ -56,14 +56,14 @@ def test_curl(box, policy, arguments, code, text):
 def test_git_clones_over_https(box, family):
     name = f"clone{family}-{box.kind}"
     result = box.run("--allow github.com", "git", "-c", f"http.sslCAInfo={box.lab.ca}", "clone", family,
-                     "https://github.com/octo/hello.git", name)
+                     "https://github.com/octo/public.git", name)
     assert result.code == 0, result
     with open(box.path(name + "/README"), encoding="utf-8") as file:
         assert file.read() == "hello git\n"
 
 
 def test_git_is_refused(box):
-    result = box.run("--allow pypi.org", "git", "clone", "https://github.com/octo/hello.git", "never")
+    result = box.run("--allow pypi.org", "git", "clone", "https://github.com/octo/public.git", "never")
     assert result.code == 128 and "resolve host" in result.err, result
 
 

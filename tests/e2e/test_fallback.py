@@ -80,7 +80,7 @@ def test_git_and_python(plain):
     python = plain.run("--allow pypi.org", "/usr/bin/python3", "-c", script, plain.box.lab.ca)
     assert python.code == 0 and "lab pypi.org" in python.out, python
     git = plain.run("--allow github.com", "git", "-c", f"http.sslCAInfo={plain.box.lab.ca}", "ls-remote",
-                    "https://github.com/octo/hello.git")
+                    "https://github.com/octo/public.git")
     assert git.code == 0 and "refs/heads/" in git.out, git
 
 

@@ -14,7 +14,7 @@ SCRIPT = """set -e
 curl -sS --cacert $LAB_CA https://api.github.com/zen; echo
 curl -sS --cacert $LAB_CA https://both.example:8443/ >/dev/null
 curl -sS http://mirror.test/ >/dev/null
-git -c http.sslCAInfo=$LAB_CA ls-remote https://github.com/octo/hello.git
+git -c http.sslCAInfo=$LAB_CA ls-remote https://github.com/octo/public.git
 SSL_CERT_FILE=$LAB_CA /usr/bin/python3 -c 'import urllib.request as u; print(u.urlopen("https://pypi.org/zen").read().decode())'
 /usr/bin/python3 -c 'import socket; print(socket.create_connection(("db.example", 2525), 5).recv(100))'
 curl -sS http://198.51.100.77/ http://[2001:db8:100::77]/ >/dev/null

@@ -236,7 +236,7 @@ CLIENTS = {
     "httpx": f"/usr/bin/python3 -c {shlex.quote(HTTPX)} https://HOST/",
     "wget": "wget -q -O- --tries=1 --timeout=10 --ca-certificate=$SSL_CERT_FILE https://HOST/",
     "node": f"node -e {shlex.quote(NODE)} HOST",
-    "git": "git ls-remote https://HOST/octo/hello.git",
+    "git": "git ls-remote https://HOST/octo/public.git",
 }
 
 

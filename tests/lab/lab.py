@@ -237,15 +237,19 @@ class Lab:
             run(base + ["-extensions", section, "-subj", subject, "-out", certificate, "-keyout", self.path(key)] + extra)
 
     def make_repository(self):
-        """octo/hello.git: one commit with one file."""
-        bare = self.path("git/octo/hello.git")
+        """octo/hello.git and others: one commit with one file."""
+        for name in ("hello", "public", "other"):
+            self.make_bare(self.path(f"git/octo/{name}.git"))
+        with open(self.path("www/50M"), "wb") as file:
+            file.truncate(50 * 1000 * 1000)
+
+    @staticmethod
+    def make_bare(bare):
         stream = ("commit refs/heads/main\ncommitter Lab <lab@example.com> 1700000000 +0000\ndata 6\nfirst\n"
                   "M 100644 inline README\ndata 10\nhello git\n\n")
         run(["git", "init", "--quiet", "--bare", "--initial-branch=main", bare])
         run(["git", "-C", bare, "fast-import", "--quiet"], stream)
         run(["git", "-C", bare, "update-server-info"])
-        with open(self.path("www/50M"), "wb") as file:
-            file.truncate(50 * 1000 * 1000)
 
     # -- network --
 
@@ -314,8 +318,7 @@ class Lab:
         nginx = self.start(self.inside() + ["nginx", "-c", self.path("run/nginx.conf"), "-e", self.path("log/nginx-error.log")])
         deadline = time.monotonic() + START_DEADLINE
         for server in ready:
-            os.set_blocking(server.stdout.fileno(), False)
-            self.wait(server, deadline, lambda s=server: s.stdout.readline() == "ready\n")
+            self.wait(server, deadline, self.says_ready(server))
         self.wait(nginx, deadline, lambda: connects("198.51.100.10", 443))
 
     def start(self, argv):
@@ -323,6 +326,11 @@ class Lab:
                                   stderr=open(self.path("log/servers.log"), "a", encoding="utf-8"), text=True)
         self.servers.append(server)
         return server
+
+    @staticmethod
+    def says_ready(server):
+        os.set_blocking(server.stdout.fileno(), False)
+        return lambda: server.stdout.readline() == "ready\n"
 
     def wait(self, server, deadline, is_ready):
         while not is_ready():
@@ -337,8 +345,12 @@ class Lab:
         if name not in self.services:
             process = self.start(services.Service(self, name).command())
             port = services.SERVICES[name][1]
-            self.wait(process, time.monotonic() + START_DEADLINE,
-                      lambda: connects("198.51.100.10", port) and connects("2001:db8:100::10", port))
+            if port:
+                def ready():
+                    return connects("198.51.100.10", port) and connects("2001:db8:100::10", port)
+            else:  # nginx is on its port too
+                ready = self.says_ready(process)
+            self.wait(process, time.monotonic() + START_DEADLINE, ready)
             self.services.add(name)
         return self.path("run/" + name)
 
@@ -369,6 +381,12 @@ class Lab:
     def dns_queries(self, name=None):
         """The queries logged so far, [{time, server, transport, name, type}], of one name or of all."""
         return [entry for entry in json_lines(self.dns_log) if name is None or entry["name"] == name]
+
+    def credentials(self, **wanted):
+        """The requests that github.py has logged, bound.py and grpc_server.py what they have."""
+        entries = [entry for path in ("log/credentials.log", "run/bound/bound.log", "run/grpc/grpc.log")
+                   if os.path.exists(self.path(path)) for entry in json_lines(self.path(path))]
+        return [entry for entry in entries if all(entry.get(key) == value for key, value in wanted.items())]
 
     def http_requests(self, uri=None):
         return [entry for entry in json_lines(self.http_log) if uri is None or entry["uri"] == uri]

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Servers of the test internet that no ordinary server program is: raw TCP and UDP protocols, WebSocket, smart Git over
-HTTP (behind nginx), and the services of the host itself.
+"""Servers of the test internet that no ordinary server program is: raw TCP and UDP protocols, WebSocket, what is
+behind nginx (github.py too), and the services of the host itself.
 
 usage: servers.py internet|host DIR"""
 import base64
@@ -12,10 +12,10 @@ import socket
 import socketserver
 import ssl
 import struct
-import subprocess
 import sys
 import threading
 
+import github
 import zone
 
 BANNER = b"220 lab.example ready\r\n"
@@ -168,32 +168,6 @@ def websocket(peer):
             return
 
 
-def git_handler(root):
-    """Smart HTTP by git's own CGI program."""
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.0"
-
-        def do_GET(self):
-            path, _, query = self.path.partition("?")
-            body = self.rfile.read(int(self.headers.get("content-length", 0)))
-            cgi = subprocess.run(["git", "http-backend"], input=body, stdout=subprocess.PIPE, timeout=DEADLINE, check=True,
-                                 env={**os.environ, "GIT_PROJECT_ROOT": root, "GIT_HTTP_EXPORT_ALL": "1",
-                                      "PATH_INFO": path, "QUERY_STRING": query, "REQUEST_METHOD": self.command,
-                                      "CONTENT_TYPE": self.headers.get("content-type", ""),
-                                      "CONTENT_LENGTH": str(len(body)),
-                                      "HTTP_CONTENT_ENCODING": self.headers.get("content-encoding", ""),
-                                      "GIT_PROTOCOL": self.headers.get("git-protocol", "")}).stdout
-            head, _, rest = cgi.partition(b"\r\n\r\n")
-            status = [line for line in head.split(b"\r\n") if line.lower().startswith(b"status:")]
-            self.wfile.write(b"HTTP/1.0 " + (status[0].partition(b":")[2].strip() if status else b"200 OK") + b"\r\n" +
-                             head + b"\r\n\r\n" + rest)
-        do_POST = do_GET
-
-        def log_message(self, *args):
-            pass
-    return Handler
-
-
 def headers_handler():
     """Answers with the request as it arrived, so that a test sees what a relay made of it."""
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -230,7 +204,9 @@ def internet(folder):
     udp_echo(zone.PORT_ECHO)
     udp_echo(zone.PORT_HTTPS)
     tcp(9001, websocket, "::1")
-    http_backend(9002, git_handler(os.path.join(folder, "git")))
+    github.Handler.folder = folder
+    http_backend(9002, github.Git)
+    http_backend(9005, github.Api)
     http_backend(9003, headers_handler())
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers of the test internet that few tests need: OpenSSH, PostgreSQL, Redis, rsync. Debian's programs, run as the lab's
-ordinary user, on every address. Lab.service(NAME) starts one the first time it is asked for."""
+"""Servers of the test internet that few tests need: OpenSSH, PostgreSQL, Redis, rsync (Debian's programs, on every address),
+bound.py and grpc_server.py (on addresses of their own). The programs run as the lab's ordinary user. Lab.service(NAME) starts one the first time it is asked for."""
 import glob
 import os
 import shutil
@@ -9,6 +9,7 @@ import subprocess
 import sites
 import zone
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 CONFIGS = {
     "ssh": "HostKey {dir}/hostkey\nAuthorizedKeysFile {dir}/key.pub\nStrictModes no\nUsePAM no\nPidFile none\n"
            "PasswordAuthentication no\nPort 22\nListenAddress 0.0.0.0\nListenAddress ::\n"
@@ -45,8 +46,40 @@ def rsync(service):
     return [need("rsync", "rsync"), "--daemon", "--no-detach", "--port", str(zone.PORT_RSYNC), "--config", service.config()]
 
 
+def bound(service):
+    """With its certificates: good, expired, of another name, of itself, of a CA that nobody knows."""
+    signed = [("expired", "expired.example", "-1", "ca/ca.pem", "tls/ca.key"),
+              ("wrongname", "other.example", "7", "ca/ca.pem", "tls/ca.key"),
+              ("selfsigned", "selfsigned.example", "7", None, None),
+              ("unknownca", "unknownca.example", "7", "run/bound/selfsigned.pem", "run/bound/selfsigned.key")]
+    copy_certificate(service)
+    for name, host, days, certificate, key in signed:
+        request, target, own = (service.path(name + end) for end in (".csr", ".pem", ".key"))
+        openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=" + host, "-out", request,
+                "-keyout", own)
+        signer = ["-CA", service.lab.path(certificate), "-CAkey", service.lab.path(key)] if certificate else ["-signkey", own]
+        extensions = service.file("extensions", f"subjectAltName=DNS:{host}\n")
+        openssl("x509", "-req", "-in", request, "-out", target, "-days", days, "-extfile", extensions, *signer)
+    return ["/usr/bin/python3", "-B", os.path.join(HERE, "bound.py"), service.dir]
+
+
+def grpc(service):
+    copy_certificate(service)
+    return ["/usr/bin/python3", "-B", os.path.join(HERE, "grpc_server.py"), service.dir]
+
+
+def copy_certificate(service):
+    for name in ("server.pem", "server.key"):
+        shutil.copy(service.lab.path("tls/" + name), service.dir)
+
+
+def openssl(*arguments):
+    subprocess.run(["openssl", *arguments], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                   stderr=subprocess.PIPE, timeout=60)
+
+
 SERVICES = {"ssh": (ssh, zone.PORT_SSH), "psql": (psql, zone.PORT_PSQL), "redis": (redis, zone.PORT_REDIS),
-            "rsync": (rsync, zone.PORT_RSYNC)}
+            "rsync": (rsync, zone.PORT_RSYNC), "bound": (bound, 0), "grpc": (grpc, 0)}  # 0: on addresses of its own; it says when it is ready
 
 
 def need(program, package):
@@ -80,4 +113,6 @@ class Service:
 
     def command(self):
         """Prepares what it needs; returns the command that runs it in the internet."""
-        return self.lab.inside() + self.lab.as_user("user", SERVICES[self.name][0](self))
+        function, port = SERVICES[self.name]
+        command = function(self)
+        return self.lab.inside() + (self.lab.as_user("user", command) if port else command)  # beside nginx: as its user

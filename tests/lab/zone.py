@@ -73,7 +73,22 @@ ZONE = {
     "banner.example": {"A": [BANNER4]}, "echo.example": {"A": [ECHO4]}, "unasked.example": {"A": [UNASKED4]},
     "crowd.example": {"A": [f"198.51.100.{number}" for number in range(100, 140)]},
     "flaky.example": "!flaky",
+    # Hosts of credentials (bound.py, grpc_server.py).
+    **{name: pair(number) for number, name in enumerate((
+        "keys.example", "elsewhere.example", "h1.example", "h2.example", "noalpn.example", "tls12.example", "tls11.example",
+        "expired.example", "wrongname.example", "selfsigned.example", "unknownca.example", "grpc.example"), 40)},
     "private-db.example": {"A": ["10.9.9.9"], "AAAA": ["fd00:dead::9"]},
+}
+
+# The names of bound.py: what it offers by ALPN, the lowest and the highest version of TLS, and the certificate.
+BOTH, ANY_TLS = ["h2", "http/1.1"], ("TLSv1_2", "TLSv1_3")
+BOUND = {
+    "keys.example": (BOTH, ANY_TLS, "server"), "elsewhere.example": (BOTH, ANY_TLS, "server"),
+    "h1.example": (["http/1.1"], ANY_TLS, "server"), "h2.example": (["h2"], ANY_TLS, "server"),
+    "noalpn.example": ([], ANY_TLS, "server"),
+    "tls12.example": (BOTH, ("TLSv1_2", "TLSv1_2"), "server"), "tls11.example": (BOTH, ("TLSv1_1", "TLSv1_1"), "server"),
+    "expired.example": (BOTH, ANY_TLS, "expired"), "wrongname.example": (BOTH, ANY_TLS, "wrongname"),
+    "selfsigned.example": (BOTH, ANY_TLS, "selfsigned"), "unknownca.example": (BOTH, ANY_TLS, "unknownca"),
 }
 
 # Names that say themselves what they resolve to: each label aHEX (8 digits) is an A record, each bHEX (32) an AAAA record.

@@ -181,7 +181,7 @@ static void test_leaf(void **state) {
         assert_memory_equal(der + leaf.leaf_length, ca, ca_len);
         X509 *certificate = certificate_decode(der, leaf.leaf_length), *issuer = certificate_decode(ca, ca_len);
         EVP_PKEY *key = NULL;
-        assert_int_equal(vault_key(certificate, leaf.key, &key), 0);
+        assert_int_equal(vault_client_key(certificate, leaf.key, &key), 0);
         assert_int_equal(X509_verify(certificate, X509_get0_pubkey(issuer)), 1);
         assert_int_equal(X509_check_host(certificate, rule ? "api.github.com" : "github.com", 0, 0, NULL), 1);
         assert_memory_not_equal(leaf.key, first, sizeof(first));

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// The processes of one run: how they are started, joined to each other, and started again.
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "daemon/run_state.h"
+#include "daemon/skeleton_choice.h"
+
+#define RUN_RESTARTS_MAX 5    // of gate, resolver and vault within RUN_RESTART_WINDOW_US; then the sandbox stays without
+#define RUN_RESTART_WINDOW_US 10000000
+
+// ---- what the gate is given ----
+
+// A sealed memory file.
+static int run_memfd(const char *name, const void *bytes, size_t len) {
+    AUTO_CLOSE int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) return -errno;
+    size_t done = 0;
+    while (done < len) {
+        ssize_t written = write(fd, (const char *)bytes + done, len - done);
+        if (written < 0) return -errno;
+        done += (size_t)written;
+    }
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) < 0) return -errno;
+    return TAKE_FD(fd);
+}
+
+int run_send_policy(struct run *run, struct error *err) {
+    struct ipc_policy message = {.generation = run->generation};
+    size_t size;
+    const void *block = policy_block(run->policy, &size);
+    AUTO_CLOSE int fd = run_memfd("penstock-policy", block, size);
+    if (fd < 0) return error_set(err, fd, "policy for the gate: %s", strerror(-fd));
+    message.size = size;
+    return role_send(&run->roles[ROLE_GATE], IPC_GATE_POLICY, &message, sizeof(message), &fd, 1, err);
+}
+
+// ---- starting the roles ----
+
+static int run_start_role(struct run *run, enum role_kind kind, struct error *err) {
+    // As root, gate and resolver are a user of their own, so that not even the sandbox's user is theirs.
+    const struct sandbox_identity *identity = &run->spec.identity;
+    bool drop = identity->from_root && kind != ROLE_KEEPER;
+    return role_start(&run->roles[kind], kind, drop ? identity->uid + ROLE_USERS : 0,
+                      drop ? identity->gid + ROLE_USERS : 0, err);
+}
+
+int run_start_keeper(struct run *run, struct error *err) { return run_start_role(run, ROLE_KEEPER, err); }
+
+// With the channel of the first gate: the skeleton is built once, leading to it.
+static int run_tell_keeper(struct run *run, int gate, struct error *err) {
+    struct ipc_keeper_start start = {.uid = run->spec.identity.uid, .gid = run->spec.identity.gid};
+    start.loopback_ports.count =
+        (uint32_t)policy_loopback_ports(run->policy, start.loopback_ports.ports, IPC_PORTS_MAX);
+    static const uint16_t doors[] = {KEEPER_PORT_HTTP, KEEPER_PORT_SOCKS, 0};
+    int rc = skeleton_choice_fill(run->policy, run->options->proxy ? doors : NULL, &start, err);
+    return rc < 0 ? rc : role_send(&run->roles[ROLE_KEEPER], IPC_KEEPER_START, &start, sizeof(start), &gate, 1, err);
+}
+
+static int run_pair(enum role_kind kind, int *ret_gate, int *ret_other, struct error *err) {
+    int pair[2];
+    int rc = channel_pair(pair);
+    if (rc < 0) return error_set(err, rc, "channel between gate and %s: %s", role_name(kind), strerror(-rc));
+    *ret_gate = pair[0];
+    *ret_other = pair[1];
+    return 0;
+}
+
+// Gives one end of a new channel to the resolver, the other to the gate. A resolver that is not there yet will get it.
+static int run_join_resolver(struct run *run, int *ret_fd, struct error *err) {
+    AUTO_CLOSE int gate = -1;
+    AUTO_CLOSE int other = -1;
+    int rc = run_pair(ROLE_RESOLVER, &gate, &other, err);
+    if (rc < 0) return rc;
+    if (run->roles[ROLE_RESOLVER].pid > 0) {
+        rc = role_send(&run->roles[ROLE_RESOLVER], IPC_RESOLVER_GATE, NULL, 0, &other, 1, err);
+    } else {
+        if (run->question_event) event_free(TAKE_POINTER(run->question_event));
+        if (run->questions >= 0) close(run->questions);
+        run->questions = TAKE_FD(other);
+    }
+    if (rc == 0) *ret_fd = TAKE_FD(gate);
+    return rc;
+}
+
+static int run_start_vault(struct run *run, struct error *err) {
+    const struct sandbox_identity *identity = &run->spec.identity;
+    if (!run->credentials) return 0;
+    return credentials_start(run->credentials, &run->roles[ROLE_VAULT],
+                             identity->from_root ? identity->uid + 2 * ROLE_USERS : 0,
+                             identity->from_root ? identity->gid + 2 * ROLE_USERS : 0, err);
+}
+
+// The gate gets ready; run_await_gate waits for it.
+static int run_begin_gate(struct run *run, int keeper, struct error *err) {
+    AUTO_CLOSE int resolver = -1;
+    AUTO_CLOSE int vault = -1;
+    int rc = run_join_resolver(run, &resolver, err);
+    if (rc == 0 && run->credentials) rc = credentials_join(run->credentials, &run->roles[ROLE_VAULT], &vault, err);
+    if (rc == 0) rc = run_start_role(run, ROLE_GATE, err);
+    if (rc < 0) return rc;
+    struct ipc_gate_start start = {.doors = run->options->proxy};
+    memcpy(start.sandbox, run->name, sizeof(start.sandbox));
+    int fds[] = {keeper, resolver, vault, run->roots};
+    size_t count = vault < 0 ? 2 : run->roots < 0 ? 3 : 4;
+    rc = role_send(&run->roles[ROLE_GATE], IPC_GATE_START, &start, sizeof(start), fds, count, err);
+    return rc < 0 ? rc : run_send_policy(run, err);
+}
+
+static int run_await_gate(struct run *run, struct error *err) {
+    struct channel_message message;
+    int rc = role_expect(&run->roles[ROLE_GATE], IPC_GATE_READY, &message, err);
+    if (rc == 0) run->gate_started = true;
+    return rc;
+}
+
+static void run_say_skeleton(const struct run *run, const struct ipc_keeper_ready *ready) {
+    char words[IPC_TEXT_SIZE];
+    if (!run->options->quiet && skeleton_choice_words(ready, words, sizeof(words))) fprintf(stderr, "penstock: %s\n", words);
+}
+
+int run_begin_roles(struct run *run, struct error *err) {
+    AUTO_CLOSE int gate = -1;
+    AUTO_CLOSE int keeper = -1;
+    int rc = run_pair(ROLE_KEEPER, &keeper, &gate, err);
+    if (rc == 0) rc = run_tell_keeper(run, gate, err);
+    if (rc == 0) rc = run_start_vault(run, err);
+    return rc < 0 ? rc : run_begin_gate(run, keeper, err);
+}
+
+int run_await_namespaces(struct run *run, struct error *err) {
+    struct channel_message message;
+    int rc = role_expect(&run->roles[ROLE_KEEPER], IPC_KEEPER_NAMESPACES, &message, err);
+    if (rc < 0) return rc;
+    run->user_namespace = TAKE_FD(message.fds[0]);
+    run->net_namespace = TAKE_FD(message.fds[1]);
+    return 0;
+}
+
+int run_await_roles(struct run *run, struct error *err) {
+    struct channel_message message;
+    int rc = role_expect(&run->roles[ROLE_KEEPER], IPC_KEEPER_READY, &message, err);
+    if (rc < 0) return rc;
+    run_say_skeleton(run, message.body);
+    return run_await_gate(run, err);
+}
+
+static int run_begin_resolver(struct run *run, struct error *err) {
+    int rc = run_start_role(run, ROLE_RESOLVER, err);
+    if (rc < 0) return rc;
+    return role_send(&run->roles[ROLE_RESOLVER], IPC_RESOLVER_START, &run->servers, sizeof(run->servers), NULL, 0, err);
+}
+
+int run_start_resolver(struct run *run, struct error *err) {
+    AUTO_CLOSE int questions = TAKE_FD(run->questions);
+    int rc = run_begin_resolver(run, err);
+    return rc < 0 ? rc : role_send(&run->roles[ROLE_RESOLVER], IPC_RESOLVER_GATE, NULL, 0, &questions, 1, err);
+}
+
+// ---- roots of trust ----
+
+int run_read_roots(struct run *run, struct error *err) {
+    const char *path = run->options->upstream_ca;
+    struct stat status;
+    if (!path) return 0;
+    AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 || fstat(fd, &status) < 0) return error_set(err, -EINVAL, "--upstream-ca %s: %s", path, strerror(errno));
+    if (!S_ISREG(status.st_mode) || status.st_size > IPC_ROOTS_MAX)
+        return error_set(err, -EINVAL, "--upstream-ca %s: expected a file of at most %d bytes with certificates (PEM)", path,
+                         IPC_ROOTS_MAX);
+    AUTO_FREE char *text = NEW_ARRAY(char, (size_t)status.st_size + 1);
+    if (!text) return error_set(err, -ENOMEM, "out of memory");
+    ssize_t got = pread(fd, text, (size_t)status.st_size, 0);
+    if (got < 0) return error_set(err, -EINVAL, "--upstream-ca %s: %s", path, strerror(errno));
+    if (!strstr(text, "-----BEGIN CERTIFICATE-----"))
+        return error_set(err, -EINVAL, "--upstream-ca %s: no certificate in it; expected PEM text with "
+                         "\"-----BEGIN CERTIFICATE-----\"", path);
+    run->roots = run_memfd("penstock-roots", text, (size_t)got);
+    return run->roots < 0 ? error_set(err, run->roots, "--upstream-ca %s: %s", path, strerror(-run->roots)) : 0;
+}
+
+// ---- starting again ----
+
+static int run_restart_resolver(struct run *run, struct error *err) {
+    struct role *resolver = &run->roles[ROLE_RESOLVER];
+    struct channel_message message;
+    AUTO_CLOSE int channel = -1;
+    role_stop(resolver, 0);
+    int rc = run_begin_resolver(run, err);
+    if (rc == 0) rc = role_expect(resolver, IPC_RESOLVER_READY, &message, err);
+    if (rc == 0) rc = run_join_resolver(run, &channel, err);
+    return rc < 0 ? rc : role_send(&run->roles[ROLE_GATE], IPC_GATE_RESOLVER, NULL, 0, &channel, 1, err);
+}
+
+static int run_restart_gate(struct run *run, struct error *err) {
+    AUTO_CLOSE int gate = -1;
+    AUTO_CLOSE int keeper = -1;
+    role_stop(&run->roles[ROLE_GATE], 0);
+    int rc = run_pair(ROLE_KEEPER, &keeper, &gate, err);
+    if (rc == 0) rc = role_send(&run->roles[ROLE_KEEPER], IPC_KEEPER_GATE, NULL, 0, &gate, 1, err);
+    if (rc == 0) rc = run_begin_gate(run, keeper, err);
+    return rc < 0 ? rc : run_await_gate(run, err);
+}
+
+static int run_restart_vault(struct run *run, struct error *err) {
+    AUTO_CLOSE int channel = -1;
+    role_stop(&run->roles[ROLE_VAULT], 0);
+    int rc = run_start_vault(run, err);
+    if (rc == 0) rc = credentials_join(run->credentials, &run->roles[ROLE_VAULT], &channel, err);
+    return rc < 0 ? rc : role_send(&run->roles[ROLE_GATE], IPC_GATE_VAULT, NULL, 0, &channel, 1, err);
+}
+
+// Whether one restart more is within the budget.
+static bool run_count_restart(struct run *run) {
+    uint64_t now = clock_us();
+    if (now - run->restart_window_us > RUN_RESTART_WINDOW_US) {
+        run->restart_window_us = now;
+        run->restarts = 0;
+    }
+    return ++run->restarts <= RUN_RESTARTS_MAX;
+}
+
+void run_no_restarts(struct run *run) {
+    run->restarts = RUN_RESTARTS_MAX;
+    run->restart_window_us = clock_us();
+}
+
+static int run_restart_role(struct run *run, enum role_kind dead, struct error *err) {
+    switch (dead) {
+    case ROLE_RESOLVER: return run_restart_resolver(run, err);
+    case ROLE_GATE: return run_restart_gate(run, err);
+    case ROLE_VAULT: return run_restart_vault(run, err);
+    case ROLE_KEEPER:
+    case ROLE_COUNT: break;
+    }
+    return error_set(err, -EIO, "the %s process of the sandbox died", role_name(dead));
+}
+
+void run_restart(struct run *run, enum role_kind dead) {
+    struct error err = {0};
+    int rc = -EIO;
+    if (dead == ROLE_KEEPER || !run_count_restart(run)) {
+        error_set(&err, rc, "the %s process of the sandbox died", role_name(dead));
+    } else {
+        fprintf(stderr, "penstock: the %s process of the sandbox died; starting it again\n", role_name(dead));
+        rc = run_restart_role(run, dead, &err);
+    }
+    if (rc == 0) return;
+    if (dead == ROLE_VAULT) { // requests to bound hosts fail, everything else goes on
+        fprintf(stderr, "penstock: %s; the sandbox's requests get no credentials from here\n", err.text);
+        role_stop(&run->roles[ROLE_VAULT], 0);
+        return;
+    }
+    if (!run->log_failed) fprintf(stderr, "penstock: %s; the sandbox has no network from here\n", err.text);
+    role_stop(&run->roles[ROLE_GATE], 0);
+    // Without its keeper nothing would answer the sandbox's connections: they would hang.
+    if (dead == ROLE_KEEPER) keeper_refuse(run->user_namespace, run->net_namespace);
+}
+
+// If the vault has gone we see its end by ourselves, and what cannot be sent here is of no matter.
+void run_rejoin_vault(struct run *run) {
+    AUTO_CLOSE int channel = -1;
+    struct error err = {0};
+    if (run->roles[ROLE_VAULT].pid <= 0 || !run_count_restart(run)) return;
+    if (credentials_join(run->credentials, &run->roles[ROLE_VAULT], &channel, &err) < 0) return;
+    role_send(&run->roles[ROLE_GATE], IPC_GATE_VAULT, NULL, 0, &channel, 1, &err);
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `penstock run` holds while it runs. Private to run*.c.
+#pragma once
+
+#include <event2/event.h>
+
+#include "daemon/credential.h"
+#include "daemon/daemon.h"
+#include "daemon/role.h"
+#include "policy/model.h"
+#include "sandbox/sandbox.h"
+
+struct run {
+    const struct daemon_run *options;
+    struct event_base *base;
+    struct role roles[ROLE_COUNT];
+    struct event *role_events[ROLE_COUNT], *child_event, *state_event, *signal_event, *host_event;
+    struct event *question_event; // of a gate, for a resolver that has not been started
+    struct policy *policy, *previous;
+    struct credentials *credentials; // NULL: nothing is bound
+    struct ipc_resolver_start servers;
+    struct sandbox_spec spec;
+    struct sandbox_process *process;
+    struct decision_log *log;
+    char name[64];
+    int user_namespace, net_namespace, signals, host_watch, child;
+    int questions;                   // the end of a channel to the gate which that resolver will get; -1: it has it
+    int roots;                       // memory file with what --upstream-ca names, or -1
+    uint64_t generation, restart_window_us;
+    unsigned restarts;
+    bool log_failed, gate_started;
+    int status;
+};
+
+// ---- run_roles.c: the processes of a run ----
+
+// The keeper first, so that it is there when it is told what to do; then all get ready beside each other and what main does:
+// begin has keeper, vault and gate told; await_namespaces ends when there is what a command can be started in; await_roles when
+// the gate is isolated and has its policy in force.
+int run_start_keeper(struct run *run, struct error *err);
+int run_begin_roles(struct run *run, struct error *err);
+int run_await_namespaces(struct run *run, struct error *err);
+int run_await_roles(struct run *run, struct error *err);
+// For a question that waits.
+int run_start_resolver(struct run *run, struct error *err);
+int run_send_policy(struct run *run, struct error *err);
+// Starts one again that died, within a budget of restarts; beyond it the sandbox has no network (vault: no credentials).
+void run_restart(struct run *run, enum role_kind dead);
+// The gate has lost its channel to a vault that may be there still: another one.
+void run_rejoin_vault(struct run *run);
+// No more restarts: what cannot be logged must not happen.
+void run_no_restarts(struct run *run);
+// Reads the file of --upstream-ca, if there is one, into run->roots. 0, or negative errno with a message.
+int run_read_roots(struct run *run, struct error *err);

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+// Values for requests. A request waits for all of its values together, under one deadline; each is one question to the
+// vault, and a question that cannot be asked yet waits in a queue. A question whose request has gone keeps its place until
+// it is answered, for the vault has it still.
+//
+// Limits: INJECTION_WAITS_MAX requests, INJECTION_VALUE_ASKS questions at a time. Locked memory holds the values; when it is
+// used up the request fails, as with any other value that cannot be had (binding_failed).
+//
+// A value that was replaced while its request waited for another one is asked for again.
+#include "gate/injection.h"
+
+#include <errno.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/mem.h"
+#include "gate/injection_channel.h"
+
+struct injection_ask {
+    struct list link;            // in the queue, or alone
+    struct injection_wait *wait;
+    struct injection_slot *slot; // NULL: not asked
+};
+
+struct injection_wait {
+    struct list link;
+    struct injections *injections;
+    struct event *timer;
+    injection_done *done;
+    void *data;
+    int status;                  // that the deadline stands for
+    size_t missing;              // values
+    struct injection *injection;
+    struct injection_ask asks[POLICY_CREDENTIALS_MAX]; // as the injection's values
+};
+
+static size_t ask_index(const struct injection_ask *ask) { return (size_t)(ask - ask->wait->asks); }
+
+// ---- what a request gets ----
+
+static void value_wipe(struct injection_value *value) {
+    vault_client_wipe((void *)(uintptr_t)value->bytes);
+    value->bytes = NULL;
+    value->len = 0;
+}
+
+void injection_free(struct injection *injection) {
+    if (!injection) return;
+    for (size_t i = 0; i < injection->count; i++) {
+        value_wipe(&injection->values[i]);
+        free((void *)(uintptr_t)injection->values[i].header);
+    }
+    free(injection);
+}
+
+bool injection_sets(const struct injection *injection, const void *name, size_t name_len) {
+    for (size_t i = 0; i < injection->count; i++) {
+        const char *header = injection->values[i].header;
+        if (strlen(header) == name_len && strncasecmp(header, name, name_len) == 0) return true;
+    }
+    return false;
+}
+
+// Names are copied: the policy may be another one before the request has gone out.
+static struct injection *injection_new(const struct policy_credential *credentials, size_t count) {
+    struct injection *injection = NEW(struct injection);
+    if (!injection) return NULL;
+    for (size_t i = 0; i < count; i++) {
+        struct injection_value *value = &injection->values[injection->count++];
+        value->header = strdup(credentials[i].header);
+        value->rule = credentials[i].rule;
+        value->scrub = credentials[i].scrub;
+        if (value->header) continue;
+        injection_free(injection);
+        return NULL;
+    }
+    return injection;
+}
+
+// ---- waiting ----
+
+static void wait_free(struct injection_wait *wait) {
+    for (size_t i = 0; wait->injection && i < wait->injection->count; i++) {
+        list_remove(&wait->asks[i].link);
+        if (wait->asks[i].slot) wait->asks[i].slot->ask = NULL;
+    }
+    list_remove(&wait->link);
+    wait->injections->wait_count--;
+    if (wait->timer) event_free(wait->timer);
+    injection_free(wait->injection);
+    free(wait);
+}
+
+static void wait_end(struct injection_wait *wait, int status) {
+    injection_done *done = wait->done;
+    void *data = wait->data;
+    struct injection *injection = NULL;
+    for (size_t i = 0; i < wait->injection->count; i++) {
+        list_remove(&wait->asks[i].link);
+        if (wait->asks[i].slot) wait->asks[i].slot->ask = NULL;
+    }
+    if (status == 0) injection = TAKE_POINTER(wait->injection);
+    wait_free(wait);
+    done(status, injection, data);
+}
+
+static void wait_over(evutil_socket_t fd, short what, void *data) {
+    (void)fd, (void)what;
+    struct injection_wait *wait = data;
+    wait_end(wait, wait->status);
+}
+
+static void wait_ask(struct injection_wait *wait, size_t index) {
+    struct injection_ask *ask = &wait->asks[index];
+    ask->slot = NULL;
+    list_append(&wait->injections->queue, &ask->link);
+}
+
+struct injection_wait *injection_start(struct gate *gate, const char *host, const void *method, size_t method_len,
+                                       const void *path, size_t path_len, injection_done *done, void *data) {
+    struct injections *injections = gate->injections;
+    struct policy_credential credentials[POLICY_CREDENTIALS_MAX];
+    struct policy_credential_request request = {
+        .host = host, .method = method, .method_len = method_len, .path = path, .path_len = path_len};
+    if (!injections || injections->wait_count >= INJECTION_WAITS_MAX) return NULL;
+    struct injection_wait *wait = NEW(struct injection_wait);
+    if (!wait) return NULL;
+    size_t count = policy_credentials(gate->policy, &request, credentials);
+    *wait = (struct injection_wait){.injections = injections, .done = done, .data = data, .missing = count};
+    list_append(&injections->waits, &wait->link);
+    injections->wait_count++;
+    for (size_t i = 0; i < count; i++) {
+        wait->asks[i].wait = wait;
+        list_init(&wait->asks[i].link);
+    }
+    bool asks = count > 0 && injection_channel_up(injections);
+    wait->status = count == 0 ? 0 : asks ? -ETIMEDOUT : -EPIPE;
+    struct timeval deadline = {.tv_sec = asks ? INJECTION_ANSWER_MS / 1000 : 0};
+    wait->injection = injection_new(credentials, count);
+    wait->timer = evtimer_new(gate->base, wait_over, wait);
+    if (!wait->injection || !wait->timer || event_add(wait->timer, &deadline) < 0) {
+        wait_free(wait);
+        return NULL;
+    }
+    for (size_t i = 0; asks && i < count; i++) wait_ask(wait, i);
+    injection_channel_flush(injections);
+    return wait;
+}
+
+void injection_cancel(struct injection_wait *wait) { wait_free(wait); }
+
+void injection_lost(struct injections *injections) {
+    struct list failed;
+    list_init(&failed);
+    // What is started by those who are told is none of these.
+    LIST_FOREACH(&injections->waits, node) {
+        list_remove(node);
+        list_append(&failed, node);
+    }
+    while (!list_empty(&failed)) {
+        struct injection_wait *wait = LIST_ENTRY(failed.next, struct injection_wait, link);
+        wait_end(wait, wait->injection->count > 0 ? -EPIPE : 0);
+    }
+}
+
+void injection_free_all(struct injections *injections) {
+    LIST_FOREACH(&injections->waits, node) wait_free(LIST_ENTRY(node, struct injection_wait, link));
+}
+
+// ---- the vault ----
+
+static struct injection_slot *slot_free(struct injections *injections) {
+    for (size_t i = 0; i < ARRAY_LENGTH(injections->slots); i++)
+        if (!injections->slots[i].open) return &injections->slots[i];
+    return NULL;
+}
+
+int injection_ask_send(struct injections *injections) {
+    LIST_FOREACH(&injections->queue, node) {
+        struct injection_ask *ask = LIST_ENTRY(node, struct injection_ask, link);
+        struct injection_slot *slot = slot_free(injections);
+        if (!slot) return 0; // an answer makes room
+        uint32_t number = injections->ask_number++ * (uint32_t)ARRAY_LENGTH(injections->slots);
+        struct ipc_value_ask question = {.id = number + (uint32_t)(slot - injections->slots),
+                                         .rule = ask->wait->injection->values[ask_index(ask)].rule};
+        int r = channel_send(injections->channel, IPC_VALUE_ASK, &question, sizeof(question), NULL, 0);
+        if (r < 0) return r;
+        *slot = (struct injection_slot){.ask = ask, .id = question.id, .rule = question.rule, .open = true};
+        ask->slot = slot;
+        list_remove(&ask->link);
+    }
+    return 0;
+}
+
+static int value_take(struct injection_value *value, const struct ipc_value *answer, const uint8_t *bytes) {
+    if (answer->status < 0) return answer->status;
+    char *copy = vault_client_memory(answer->length);
+    if (!copy) return -ENOMEM;
+    memcpy(copy, bytes, answer->length);
+    value->bytes = copy;
+    value->len = answer->length;
+    value->epoch = answer->epoch;
+    return 0;
+}
+
+int injection_value(struct injections *injections, const struct ipc_value *answer, const uint8_t *bytes) {
+    struct injection_slot *slot = &injections->slots[answer->id % ARRAY_LENGTH(injections->slots)];
+    if (!slot->open || slot->id != answer->id || slot->rule != answer->rule) return -EBADMSG;
+    struct injection_ask *ask = slot->ask;
+    *slot = (struct injection_slot){0};
+    if (!ask) return 0; // nobody waits for it any more
+    ask->slot = NULL;
+    if (answer->status == 0) injections->given[answer->rule] = true;
+    struct injection_wait *wait = ask->wait;
+    int r = value_take(&wait->injection->values[ask_index(ask)], answer, bytes);
+    if (r < 0) wait_end(wait, r);
+    else if (--wait->missing == 0) wait_end(wait, 0);
+    return 0;
+}
+
+void injection_value_changed(struct injections *injections, const struct ipc_value_changed *changed) {
+    LIST_FOREACH(&injections->waits, node) {
+        struct injection_wait *wait = LIST_ENTRY(node, struct injection_wait, link);
+        for (size_t i = 0; i < wait->injection->count; i++) {
+            struct injection_value *value = &wait->injection->values[i];
+            if (!value->bytes || value->rule != changed->rule || value->epoch >= changed->epoch) continue;
+            value_wipe(value);
+            wait->missing++;
+            wait_ask(wait, i);
+        }
+    }
+}
