@@ -69,7 +69,7 @@ static unsigned h2_relay_status(enum policy_reason reason) {
 static void h2_relay_answer(struct h2_relay *relay, struct h2_stream *stream, const struct policy_request *request,
                             const struct policy_decision *decision) {
     struct buf body = BUF_INIT;
-    refusal_json(relay->flow->gate, request, decision, &body);
+    refusal_json(relay->flow->gate, request, decision, decision->reason == POLICY_UPSTREAM_FAILED ? intercept_why(relay->flow) : NULL, &body);
     if (body.failed) relay->bridge->broken = true;
     h2_stream_answer(stream, h2_relay_status(decision->reason), policy_reason_name(decision->reason),
                      body.data ? body.data : "", body.len);
