@@ -326,6 +326,7 @@ static void run_finish(struct run *run) {
 }
 
 static void run_free(struct run *run) {
+    run_clear_spec(run);
     credentials_free(run->credentials);
     decision_log_free(run->log);
     policy_free(run->policy);
@@ -362,14 +363,7 @@ int daemon_run(const struct daemon_run *options) {
     struct run run = {.options = options, .user_namespace = -1, .net_namespace = -1, .signals = -1, .host_watch = -1,
                       .child = -1, .roots = -1, .status = RUN_ERROR};
     for (int kind = 0; kind < ROLE_COUNT; kind++) run.roles[kind] = (struct role){.kind = kind, .pidfd = -1, .channel = -1};
-    const char *protects[3];
-    size_t protect_count = 0;
-    const char *const trusted[] = {options->policy_file, options->node_config, options->log_file};
-    for (size_t i = 0; i < ARRAY_LENGTH(trusted); i++) {
-        if (trusted[i] && strcmp(trusted[i], "-") != 0) protects[protect_count++] = trusted[i];
-    }
-    run.spec = (struct sandbox_spec){.protects = protects, .protect_count = protect_count, .argv = options->argv,
-                                     .environment = environ, .proxy = options->proxy, .cwd = cwd,
+    run.spec = (struct sandbox_spec){.argv = options->argv, .environment = environ, .proxy = options->proxy, .cwd = cwd,
                                      .reads = options->reads, .read_count = options->read_count, .writes = options->writes,
                                      .write_count = options->write_count, .identity = sandbox_identity()};
     snprintf(run.name, sizeof(run.name), "run-%08x", random_u32());
@@ -383,6 +377,7 @@ int daemon_run(const struct daemon_run *options) {
     if (rc == 0) rc = run_read_roots(&run, &err);
     // From here on no secret is in our memory or our environment, nor in what is made of it.
     if (rc == 0) rc = credentials_new(options->model, &run.credentials, &err);
+    if (rc == 0) rc = run_fill_spec(&run, &err);
     if (rc == 0) rc = prepared = sandbox_process_check(&run.spec, &err);
     struct nameserver_probe probe = {0};
     bool probed = rc == 0 && policy_facts(run.policy).has_names;
@@ -393,6 +388,7 @@ int daemon_run(const struct daemon_run *options) {
         if (rc == 0) rc = alive;
     }
     if (rc == 0) run_say_loopback(&run);
+    if (run.credentials) run.spec.trust = credentials_trust(run.credentials);
     if (rc == 0) rc = prepared = run_command(&run, &err);
     run_finish(&run);
     if (rc == 0) rc = run_conclude(&run, &err);

@@ -21,6 +21,9 @@ struct run {
     struct sandbox_spec spec;
     struct sandbox_process *process;
     struct decision_log *log;
+    char *state_folder;              // of the vault; NULL: there is no place for one
+    const char *protects[4], *hides[2], **secrets; // of spec
+    char **placeholders;
     char name[64];
     int user_namespace, net_namespace, signals, host_watch, child;
     int roots;                       // memory file with what --upstream-ca names, or -1
@@ -29,6 +32,12 @@ struct run {
     bool log_failed, gate_started;
     int status;
 };
+
+// ---- run_spec.c: what the sandbox room is told ----
+
+// Fills spec's lists of files. After credentials_new.
+int run_fill_spec(struct run *run, struct error *err);
+void run_clear_spec(struct run *run);
 
 // ---- run_roles.c: the processes of a run ----
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "gate/intercept.h"
 #include "gate/state.h"
 
 #define SNIFF_STEP 4096
@@ -51,6 +52,20 @@ static struct policy_decision sniff_reason(enum policy_reason reason) {
 
 // ---- after the verdict ----
 
+static bool sniff_opens(const struct flow *flow) {
+    return flow->app == POLICY_APP_TLS && intercept_wanted(flow, flow->opening->sni[0] ? flow->opening->sni : NULL);
+}
+
+// What is opened is logged request by request.
+static void sniff_pass(struct flow *flow, const struct policy_request *request, const struct policy_decision *decision) {
+    if (sniff_opens(flow)) {
+        intercept_start(flow);
+        return;
+    }
+    flow_judged(flow, request, decision);
+    flow_relay(flow, NULL, 0);
+}
+
 static void sniff_connected(int fd, const struct addr *peer, const struct policy_decision *denied, void *data) {
     struct flow *flow = data;
     flow->opening->connector = NULL;
@@ -60,6 +75,11 @@ static void sniff_connected(int fd, const struct addr *peer, const struct policy
     if (peer && (flow->name || flow->dialled)) request.address = peer;
     struct policy_decision own = sniff_reason(POLICY_NODE_OWN_ADDRESS);
     if (!denied && fd == -EACCES) denied = &own; // the dial found itself on this host
+    if (fd < 0 && !denied && sniff_opens(flow)) {
+        flow->upstream = -1;
+        intercept_start(flow);
+        return;
+    }
     if (fd < 0 && !denied) {
         struct policy_decision failed = flow_unreachable(flow, &request);
         sniff_answer(flow, &request, &failed, TLS_ALERT_ACCESS_DENIED);
@@ -70,8 +90,7 @@ static void sniff_connected(int fd, const struct addr *peer, const struct policy
         sniff_refuse(flow, &request, &decision, TLS_ALERT_ACCESS_DENIED);
         return;
     }
-    flow_judged(flow, &request, &decision);
-    flow_relay(flow, NULL, 0);
+    sniff_pass(flow, &request, &decision);
 }
 
 static void sniff_fetch(struct flow *flow, const struct policy_request *request, const char *name) {
@@ -88,8 +107,7 @@ static void sniff_allowed(struct flow *flow, const struct policy_request *reques
                           const struct policy_decision *decision) {
     const char *name = decision->name;
     if (flow->upstream >= 0 && (!name || (flow->dialled && strcmp(name, flow->dialled) == 0))) {
-        flow_judged(flow, request, decision);
-        flow_relay(flow, NULL, 0);
+        sniff_pass(flow, request, decision);
         return;
     }
     if (flow->upstream >= 0) relay_reset_fd(TAKE_FD(flow->upstream));
@@ -124,6 +142,9 @@ static void sniff_tls(struct flow *flow) {
     request.ech = hello.has_ech;
     if (hello.has_sni && claimed.is_address) request.claimed_address = &claimed.address;
     else if (hello.has_sni) request.claimed = claimed.name;
+    memccpy(opening->sni, claimed.name, 0, sizeof(opening->sni));
+    opening->alpn_http1 = hello.alpn_http1;
+    opening->alpn_http2 = hello.alpn_h2;
     decision = policy_decide(flow->gate->policy, &request);
     if (decision.verdict == POLICY_ALLOW) sniff_allowed(flow, &request, &decision);
     else sniff_refuse(flow, &request, &decision, TLS_ALERT_UNRECOGNIZED_NAME);

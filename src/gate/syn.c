@@ -296,7 +296,10 @@ void syn_pass(struct flow *flow) {
     struct policy_request request = flow_request(flow);
     if (flow->upstream >= 0) request.address = &flow->peer;
     struct policy_decision decision = policy_decide(flow->gate->policy, &request);
-    if (decision.verdict == POLICY_ALLOW && flow->upstream >= 0) {
+    // Whatever the protocol an entry opens to it: TLS to a host with a credential is looked for.
+    bool bound = flow->dialled && policy_name_bound(flow->gate->policy, flow->dialled);
+    if (bound && decision.verdict == POLICY_ALLOW) flow->open_destination = true;
+    if (decision.verdict == POLICY_ALLOW && flow->upstream >= 0 && !bound) {
         flow_judged(flow, &request, &decision);
         flow_relay(flow, NULL, 0);
     } else {

@@ -71,9 +71,9 @@ static void test_life(void **state) {
     assert_null(getenv("GITHUB_TOKEN"));
     assert_false(in_own_environment("ghp_fromenv"));
     if (credentials_start(credentials, &vault, 0, 0, &err) < 0) fail_msg("%s", err.text);
-    size_t len;
-    assert_int_equal(((const uint8_t *)credentials_certificate(credentials, &len))[0], 0x30);
-    assert_true(len > 200);
+    const struct sandbox_trust *trust = credentials_trust(credentials);
+    assert_int_equal(((const uint8_t *)trust->certificate)[0], 0x30);
+    assert_true(trust->len > 200 && trust->subject_hash != 0);
     assert_int_equal(credentials_join(credentials, &vault, &gate, &err), 0);
     assert_string_equal(ask(gate, 0), "0:Basic eC1hY2Nlc3MtdG9rZW46Z2hwX2Zyb21lbnY="); // github.com
     assert_string_equal(ask(gate, 1), "0:Bearer ghp_fromenv");                         // api.github.com
