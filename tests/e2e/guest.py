@@ -205,7 +205,11 @@ def descendants(pid):
 
 
 def role(guest, name):
-    """The pid of penstock's process in that role that serves this guest."""
-    pids = [pid for pid, line in descendants(guest.process.pid).items() if f"@{name}" in line]
-    assert len(pids) == 1, (name, descendants(guest.process.pid))
-    return pids[0]
+    """The pids of penstock's processes in that role that serve this guest, parents first."""
+    pids = sorted(pid for pid, line in descendants(guest.process.pid).items() if f"@{name}" in line)
+    assert pids, (name, descendants(guest.process.pid))
+    return pids
+
+
+def gate_memory(guest):
+    return sum(memory(pid) for pid in role(guest, "gate"))

@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from guest import OUR_CA, UNBOUND, Guest, Secrets, bearer, got, memory, parse, role, since, values
+from guest import OUR_CA, UNBOUND, Guest, Secrets, bearer, got, gate_memory, parse, since, values
 
 DAY = 86400
 BULK = 128 << 20
@@ -300,18 +300,18 @@ def test_real_websocket_client(guest):
 @pytest.mark.parametrize("chunked", [False, True])
 def test_large_uploads(guest, chunked):
     """Whole, and the gate grows by little."""
-    before = memory(role(guest, "gate"))
+    before = gate_memory(guest)
     answer = guest.do("bulk", host="h1.example", path="/upload", size=BULK, upload=True, chunked=chunked)
     assert answer["text"] == answer["sent"], answer
-    assert memory(role(guest, "gate")) - before < ROOM
+    assert gate_memory(guest) - before < ROOM
 
 
 @pytest.mark.parametrize("how", ["length", "chunked"])
 def test_large_downloads(guest, how):
-    before = memory(role(guest, "gate"))
+    before = gate_memory(guest)
     answer = guest.do("bulk", host="h1.example", path=f"/download/{BULK}/{how}")
     assert answer == {"status": 200, "count": BULK, "crc": crc_of_pattern()}, answer
-    assert memory(role(guest, "gate")) - before < ROOM
+    assert gate_memory(guest) - before < ROOM
 
 
 def crc_of_pattern():
@@ -323,6 +323,6 @@ def crc_of_pattern():
 
 def test_nobody_reads(guest):
     """What a slow client has not read yet is not kept in the gate."""
-    before = memory(role(guest, "gate"))
+    before = gate_memory(guest)
     answer = guest.do("bulk", host="h1.example", path=f"/download/{BULK}", pause=1.5)
-    assert answer["count"] == BULK and memory(role(guest, "gate")) - before < ROOM
+    assert answer["count"] == BULK and gate_memory(guest) - before < ROOM
