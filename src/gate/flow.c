@@ -118,6 +118,7 @@ void flow_end(struct flow *flow, bool reset) {
     struct gate *gate = flow->gate;
     flow_report(flow);
     http_relay_free(flow->http, reset);
+    h2_relay_free(flow->h2, reset);
     intercept_free(flow, reset);
     if (flow->state == FLOW_RELAYING) relay_stop(&flow->relay, reset);
     flow_free_opening(flow);

@@ -57,7 +57,8 @@ void gate_pause(struct gate *gate, bool paused) {
     if (paused) return;
     LIST_FOREACH(&gate->flows, node) {
         struct flow *flow = LIST_ENTRY(node, struct flow, link);
-        if (flow->state == FLOW_HTTP) http_relay_resume(flow);
+        if (flow->state == FLOW_HTTP && flow->h2) h2_relay_resume(flow);
+        else if (flow->state == FLOW_HTTP) http_relay_resume(flow);
     }
 }
 

@@ -222,7 +222,7 @@ static bool http_request_misdirected(struct http_relay *http, const struct http1
     bool fits = scheme_fits && (port == 0 || port == http->flow->port) && strcmp(http->host, intercept_host(http->flow)) == 0;
     bool trace = strcmp(http->method, "TRACE") == 0;
     if (fits && !trace) return false;
-    http_relay_refuse_reason(http, fits ? POLICY_PROTOCOL_DENIED : POLICY_NAME_MISMATCH);
+    http_relay_refuse_reason(http, fits ? POLICY_BAD_REQUEST : POLICY_NAME_MISMATCH);
     return true;
 }
 

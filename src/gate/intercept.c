@@ -243,6 +243,7 @@ static void intercept_client(struct intercept *intercept) {
     intercept->stage = INTERCEPT_DONE;
     flow_free_opening(flow);
     if (!intercept_streams(intercept)) flow_end(flow, true);
+    else if (intercept->protocol == TLS_PROTOCOL_HTTP2) h2_relay_start(flow);
     else http_relay_start(flow);
 }
 
@@ -283,7 +284,7 @@ void intercept_start(struct flow *flow) {
     }
     intercept->flow = flow;
     intercept->http1 = flow->opening->alpn_http1;
-    intercept->http2 = false; // until there is a relay for it
+    intercept->http2 = flow->opening->alpn_http2;
     memccpy(intercept->host, flow->resolved ? flow->name : flow->dialled, 0, sizeof(intercept->host));
     if (flow->upstream < 0) {
         snprintf(intercept->why, sizeof(intercept->why), "the server cannot be reached");

@@ -88,8 +88,8 @@ static const char *refusal_error(enum policy_reason reason) {
     return reason == POLICY_BINDING_FAILED ? "binding_failed" : "egress_denied";
 }
 
-static void refusal_json(struct gate *gate, const struct policy_request *request,
-                         const struct policy_decision *decision, const char *why, struct buf *ret_body) {
+void refusal_json(struct gate *gate, const struct policy_request *request, const struct policy_decision *decision,
+                  const char *why, struct buf *ret_body) {
     char hint[POLICY_HINT_SIZE], address[ADDR_TEXT_SIZE] = "";
     const char *host = request->claimed ? request->claimed : request->dialled;
     const struct addr *literal = request->claimed_address ? request->claimed_address : request->address;

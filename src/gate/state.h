@@ -10,10 +10,9 @@
 //              the same destination, upstream bytes already flow back.     -> FETCHING, RELAYING, OPENING, HTTP, LINGERING
 //   FETCHING   accepted, bytes held; resolving and dialling a claimed name -> RELAYING, OPENING, LINGERING
 //   OPENING    `intercept`: handshakes with the server and then with the client of a host that has a credential; `fd` and
-//              `upstream` are still the flow's.                               -> HTTP, HTTP2, LINGERING, ended
+//              `upstream` are still the flow's.                               -> HTTP, LINGERING, ended
 //   RELAYING   `relay` owns both descriptors; no `opening`.                -> ended
-//   HTTP       `http` owns both descriptors, or both streams of opened TLS. -> RELAYING (after an upgrade), LINGERING, ended
-//   HTTP2      `h2` owns both streams of opened TLS.                       -> ended
+//   HTTP       `http` owns both descriptors, or `http` or `h2` both streams of opened TLS. -> RELAYING (after an upgrade), LINGERING, ended
 //   LINGERING  a refusal was written; reads are thrown away until the peer has closed or a deadline -> ended
 //              (of opened TLS, `http` still has the client's stream)
 //
@@ -49,10 +48,11 @@ enum gate_time { // milliseconds
 
 enum flow_state {
     FLOW_CONNECTING, FLOW_ADMITTED, FLOW_ASKING, FLOW_SNIFFING, FLOW_FETCHING, FLOW_OPENING, FLOW_RELAYING, FLOW_HTTP,
-    FLOW_HTTP2, FLOW_LINGERING,
+    FLOW_LINGERING,
 };
 
 struct gate;
+struct buf;
 struct h2_relay;
 struct http_relay;
 struct intercept;
@@ -87,7 +87,7 @@ struct flow {
     struct gate *gate;
     struct opening *opening;
     struct http_relay *http;
-    struct h2_relay *h2;
+    struct h2_relay *h2;      // instead of http, where both ends speak HTTP/2
     struct intercept *intercept; // of an opened connection, to its end
     struct door *door;        // of a connection to an explicit proxy of ours, else NULL
     const char *dialled;      // of the pool or the door, or "localhost"; NULL for a literal destination
@@ -224,6 +224,9 @@ void refusal_linger(struct flow *flow, const void *bytes, size_t len); // writes
 // memory.
 char *refusal_http_text(struct gate *gate, const struct policy_request *request, const struct policy_decision *decision,
                         const char *why);
+// The body alone, as JSON; failed is set without memory.
+void refusal_json(struct gate *gate, const struct policy_request *request, const struct policy_decision *decision,
+                  const char *why, struct buf *ret_body);
 void refusal_packet(struct gate *gate, const struct ip_packet *about, enum ip_unreachable code);
 void refusal_send_raw(struct gate *gate, const struct addr *destination, const uint8_t *bytes, size_t len);
 
