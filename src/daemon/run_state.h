@@ -23,6 +23,7 @@ struct run {
     struct decision_log *log;
     char *state_folder;              // of the vault; NULL: there is no place for one
     const char *protects[4], *hides[2], **secrets; // of spec
+    char **placeholders;
     char name[64];
     int user_namespace, net_namespace, signals, host_watch, child;
     int roots;                       // memory file with what --upstream-ca names, or -1
