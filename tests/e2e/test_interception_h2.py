@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from guest import UNBOUND, Guest, Secrets, bearer, got, memory, role, since, values
+from guest import UNBOUND, Guest, Secrets, bearer, got, gate_memory, since, values
 from test_interception import BULK, ROOM, crc_of_pattern
 
 HOST = "h2.example"
@@ -166,32 +166,32 @@ def test_headers_of_answers_stay_apart(guest):
 
 
 def test_large_upload(guest):
-    before = memory(role(guest, "gate"))
+    before = gate_memory(guest)
     answer = guest.do("h2_bulk", host=HOST, path="/upload", size=BULK // 4, upload=True)
     assert answer["text"] == answer["sent"], answer
-    assert memory(role(guest, "gate")) - before < ROOM
+    assert gate_memory(guest) - before < ROOM
 
 
 def test_large_download(guest):
-    before = memory(role(guest, "gate"))
+    before = gate_memory(guest)
     answer = guest.do("h2_bulk", host=HOST, path=f"/download/{BULK}", pause=1)
     assert answer == {"status": 200, "count": BULK, "crc": crc_of_pattern()}, answer
-    assert memory(role(guest, "gate")) - before < ROOM
+    assert gate_memory(guest) - before < ROOM
 
 
 def test_windows_bound_what_is_held(guest):
     """Ten large answers of which nothing is read: no more than the client's windows comes, and the gate keeps little."""
-    before = memory(role(guest, "gate"))
+    before = gate_memory(guest)
     count = guest.do("h2_unread", host=HOST, path="/download/100000000", streams=10, seconds=2)
-    assert 0 < count <= 65535 and memory(role(guest, "gate")) - before < 16 << 20, count
+    assert 0 < count <= 65535 and gate_memory(guest) - before < 16 << 20, count
     works(guest)
 
 
 def test_server_that_reads_nothing(guest):
     """An upload that the server never takes is held up at the client."""
-    before = memory(role(guest, "gate"))
+    before = gate_memory(guest)
     done = guest.run("sh", "-c", "head -c 200000000 /dev/zero | curl -sS --http2 -T - --max-time 3 https://h2.example/silent")
-    assert done["code"] == 28 and memory(role(guest, "gate")) - before < 16 << 20, done
+    assert done["code"] == 28 and gate_memory(guest) - before < 16 << 20, done
     works(guest)
 
 
@@ -208,11 +208,11 @@ def test_limits_of_heads(box, guest, pairs):
                                   "window overflow", "no increment", "bad compression", "huge frame", "even stream", "push"])
 def test_hostile_clients(box, guest, kind):
     """The connection ends (floods of small frames may also be worked off), the gate has kept nothing, the next one works."""
-    before, started = memory(role(guest, "gate")), time.monotonic()
+    before, started = gate_memory(guest), time.monotonic()
     answer = guest.do("h2_rude", host=HOST, kind=kind)
     assert answer["first"] == answer["after"] == 200, answer
     assert answer["end"] != "silent" or kind in ("pings", "settings", "priorities", "empty data"), answer
-    assert memory(role(guest, "gate")) - before < 16 << 20 and time.monotonic() - started < 20
+    assert gate_memory(guest) - before < 16 << 20 and time.monotonic() - started < 20
 
 
 def test_rapid_reset_reaches_the_server_slowly(box, guest):
@@ -228,7 +228,7 @@ RUDE = {"goaway": 200, "closing": 200, "reset": 200, "continuation": None, "bomb
 
 @pytest.mark.parametrize("kind", RUDE)
 def test_rude_servers(guest, kind):
-    before = memory(role(guest, "gate"))
+    before = gate_memory(guest)
     answers = guest.ask("h2", host=HOST, requests=[{"path": f"/rude/{kind}"}], silence=8)
     answer = answers.get("result", [{"status": None, "body": "", "reset": 1}])[0]
     assert answer["status"] in (None, 502, RUDE[kind]), answers
@@ -237,7 +237,7 @@ def test_rude_servers(guest, kind):
         assert answer["body"] == "before after\n" and answer["reset"] is None, answers
     if kind in ("closing", "reset"):
         assert answer["reset"] is not None or answer["connection"], "the client knows that it is not whole"
-    assert memory(role(guest, "gate")) - before < 16 << 20
+    assert gate_memory(guest) - before < 16 << 20
     works(guest)
 
 
