@@ -12,10 +12,11 @@
 struct credentials;
 
 // Numbers the rules of a model that has been checked (policy_check_type), in the order of policy_binding_targets. Each
-// value that an env: reference names moves from this process's environment, where it is wiped, to a memory file. So
-// this comes before anything that is given the environment. NULL if there are no rules. 0; -EINVAL, -ENOENT (a variable
+// value that an env: reference names moves from this process's environment, where it is wiped in whatever variable it is,
+// to a memory file; so do values that the policy itself has, which are wiped in the model. So this comes before anything
+// that is given the environment. NULL if there are no rules. 0; -EINVAL, -ENOENT (a variable
 // that is not set), -ENOMEM with a message.
-int credentials_new(const struct policy_model *model, struct credentials **ret_credentials, struct error *err);
+int credentials_new(struct policy_model *model, struct credentials **ret_credentials, struct error *err);
 void credentials_free(struct credentials *credentials); // NULL is fine
 
 // The files that file: secrets are in, as they were named, one after the other; NULL behind the last.

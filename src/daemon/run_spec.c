@@ -3,6 +3,7 @@
 // may not even see.
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -33,6 +34,24 @@ static int spec_state(struct run *run, struct error *err) {
     return rc;
 }
 
+// Variables that tools insist on have something in them.
+static int spec_placeholders(struct run *run, struct error *err) {
+    const struct policy_model *model = run->options->model;
+    size_t count = 0;
+    run->placeholders = NEW_ARRAY(char *, model->binding_count + 1);
+    if (!run->placeholders) return error_set(err, -ENOMEM, "out of memory");
+    for (size_t i = 0; i < model->binding_count; i++) {
+        const struct policy_binding *binding = &model->bindings[i];
+        char text[POLICY_PLACEHOLDER_SIZE], *entry;
+        if (!binding->variable) continue;
+        if (asprintf(&entry, "%s=%s", binding->variable, policy_binding_placeholder(binding, text)) < 0)
+            return error_set(err, -ENOMEM, "out of memory");
+        run->placeholders[count++] = entry;
+    }
+    run->spec.placeholders = run->placeholders;
+    return 0;
+}
+
 int run_fill_spec(struct run *run, struct error *err) {
     const struct daemon_run *options = run->options;
     struct sandbox_spec *spec = &run->spec;
@@ -48,6 +67,8 @@ int run_fill_spec(struct run *run, struct error *err) {
     run->secrets = NEW_ARRAY(const char *, spec->secret_count);
     if (!run->secrets) return error_set(err, -ENOMEM, "out of memory");
     for (size_t i = 0; i < spec->secret_count; i++) run->secrets[i] = credentials_file(run->credentials, i);
+    rc = spec_placeholders(run, err);
+    if (rc < 0) return rc;
     spec->protects = run->protects;
     spec->hides = run->hides;
     spec->secrets = run->secrets;
@@ -58,4 +79,6 @@ int run_fill_spec(struct run *run, struct error *err) {
 void run_clear_spec(struct run *run) {
     free(run->state_folder);
     free(run->secrets);
+    for (char **entry = run->placeholders; entry && *entry; entry++) free(*entry);
+    free(run->placeholders);
 }

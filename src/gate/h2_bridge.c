@@ -151,7 +151,7 @@ static int h2_bridge_frame_sent(nghttp2_session *session, const nghttp2_frame *f
     enum h2_side side = h2_bridge_side(bridge, session);
     struct h2_stream *stream = h2_bridge_stream(session, frame->hd.stream_id);
     bool message = frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA;
-    bridge->secret[side] = false;
+    bridge->frame_sent[side] = true; // or rather, its last bytes are about to be given out
     if (message) h2_bridge_useful(bridge, side);
     if (!message || !stream) return 0;
     if (side == H2_SERVER && frame->hd.type == NGHTTP2_HEADERS) h2_stream_sent_head(stream);
@@ -309,6 +309,8 @@ ssize_t h2_bridge_send(struct h2_bridge *bridge, enum h2_side side, const uint8_
     h2_bridge_sent(bridge, side);
     if (bridge->broken) return -ENOMEM;
     if (!h2_bridge_writes(bridge, side)) return 0;
+    if (bridge->frame_sent[side]) bridge->secret[side] = false; // else it goes on in CONTINUATION
+    bridge->frame_sent[side] = false;
     const uint8_t *bytes = NULL;
     ssize_t len = nghttp2_session_mem_send(bridge->sessions[side], &bytes);
     if (len < 0) bridge->broken = true;

@@ -111,6 +111,7 @@ struct h2_bridge {
     uint8_t *piece[H2_SIDES];            // that was given out last and holds values: wiped when it has gone
     size_t piece_len[H2_SIDES];
     bool secret[H2_SIDES];               // the frame being written holds values
+    bool frame_sent[H2_SIDES];           // all of it was given out
     bool over[H2_SIDES];                 // that side sends no more
     bool half_closed;                    // the client's over is an orderly end: it still gets what it asked for
     bool refusing;                       // no new streams

@@ -121,6 +121,9 @@ static int check_complete(struct policy_binding *binding, struct error *err) {
     if (!uses_secret && binding->secret)
         return error_set(err, -EINVAL, "the binding for %s has a secret that its value does not use; write {secret} in the "
                                        "value, as in \"Bearer {secret}\"", binding->host);
+    if (binding->basic && !(binding->value && strchr(binding->value, ':')))
+        return error_set(err, -EINVAL, "the binding for %s has basic: true and no USER:PASSWORD in its value; write basic: USER, "
+                                       "or such as value: \"USER:{secret}\"", binding->host);
     return 0;
 }
 

@@ -100,17 +100,15 @@ int policy_binding_set_value(struct policy_binding *binding, const char *text, s
     return set_text(&binding->value, text, len, err);
 }
 
-// "USER", or all of "USER:PASSWORD" with {secret} in it, as where the secret is the user and there is no password.
 int policy_binding_set_basic(struct policy_binding *binding, const char *text, size_t len, struct error *err) {
-    char whole[POLICY_TEMPLATE_MAX + 1];
-    bool place = memmem(text, len, PLACE, strlen(PLACE)), colon = memchr(text, ':', len);
-    if (place != colon || len == 0)
+    char whole[POLICY_TEMPLATE_MAX + 1], quoted[YAML_QUOTE_SIZE];
+    if (len == 0 || len > POLICY_TEMPLATE_MAX - strlen(":" PLACE) || memchr(text, ':', len) || memchr(text, '\0', len) ||
+        memmem(text, len, PLACE, strlen(PLACE)))
         return error_set(err, -EINVAL,
-                         "basic takes the user alone, whose password is then the secret, or both as in \"{secret}:\" or "
-                         "\"user:x-{secret}\"; write one of these");
-    int used = snprintf(whole, sizeof(whole), place ? "%.*s" : "%.*s:" PLACE, (int)len, text);
-    if (memchr(text, '\0', len) || used < 0 || used >= (int)sizeof(whole))
-        return error_set(err, -EINVAL, "basic has a NUL or more than %d bytes; make it shorter", POLICY_TEMPLATE_MAX - 9);
+                         "basic \"%s\" is not a user, whose password the secret is; write such as robot, or basic: true with "
+                         "value: \"USER:PASSWORD\" where {secret} is another part",
+                         yaml_quote(text, len, quoted));
+    int used = snprintf(whole, sizeof(whole), "%.*s:" PLACE, (int)len, text);
     binding->basic = true;
     return policy_binding_set_value(binding, whole, (size_t)used, err);
 }
@@ -124,16 +122,22 @@ int policy_binding_set_literal(struct policy_binding *binding, const char *text,
     return r < 0 ? r : set_text(&binding->secret, reference, strlen(reference), err);
 }
 
+// The kind of a reference, or what stands in its place: a word and a colon. 0: something else, which nobody should see.
+static size_t kind_length(const char *text, size_t len) {
+    size_t word = 0;
+    while (word < len && text[word] >= 'a' && text[word] <= 'z') word++;
+    return word > 0 && word < len && text[word] == ':' ? word + 1 : 0;
+}
+
 int policy_binding_set_secret(struct policy_binding *binding, const char *text, size_t len, struct error *err) {
-    bool good = len <= POLICY_REFERENCE_MAX;
-    size_t kind = 0;
-    for (size_t i = 0; i < ARRAY_LENGTH(secret_kinds); i++) {
-        size_t kind_len = strlen(secret_kinds[i]);
-        if (len > kind_len && memcmp(text, secret_kinds[i], kind_len) == 0) kind = kind_len;
-    }
+    size_t kind = kind_length(text, len);
+    bool good = false;
+    for (size_t i = 0; i < ARRAY_LENGTH(secret_kinds); i++)
+        good |= kind == strlen(secret_kinds[i]) && memcmp(text, secret_kinds[i], kind) == 0;
+    good &= kind < len && len <= POLICY_REFERENCE_MAX;
     for (size_t i = 0; i < len; i++) good &= (unsigned char)text[i] >= 0x20 && text[i] != 0x7f;
     if (kind == strlen("env:") && memcmp(text, "env:", kind) == 0) good &= !memchr(text, '=', len);
-    if (!good || kind == 0)
+    if (!good)
         return error_set(err, -EINVAL,
                          "secret \"%.*s...\" is not a reference; write env:NAME, file:PATH, cmd:COMMAND or store:NAME "
                          "(never the secret itself)",

@@ -52,8 +52,15 @@ int policy_read_binding_literal(const struct yaml_file *file, const struct yaml_
     return read_hidden(file, value, what, binding, policy_binding_set_literal);
 }
 
+// true: the value is USER:PASSWORD. A user: it is USER:{secret}.
 static int read_basic(const struct yaml_file *file, const struct yaml_value *value, const char *what, void *context) {
-    return read_hidden(file, value, what, context, policy_binding_set_basic);
+    struct policy_binding *binding = context;
+    bool plain = value->kind == YAML_SCALAR && !value->quoted;
+    if (plain && (strcmp(value->text, "true") == 0 || strcmp(value->text, "false") == 0))
+        return yaml_bool(file, value, what, &binding->basic);
+    if (binding->value)
+        return yaml_fail(file, value, "%s: the user is in the value already; write basic: true, or leave value out", what);
+    return read_part(file, value, what, context, policy_binding_set_basic);
 }
 
 static int read_path(const struct yaml_file *file, const struct yaml_value *value, const char *what, void *context) {
@@ -131,7 +138,6 @@ static const struct {
 
 static int check_keys(const struct yaml_file *file, const struct yaml_value *value,
                       const struct policy_binding *binding) {
-    const struct yaml_value *basic = yaml_member(value, "basic");
     for (const struct yaml_value *member = value->first; member; member = member->next) {
         size_t row = 0;
         while (entry_limits[row].key && strcmp(entry_limits[row].key, member->key) != 0) row++;
@@ -141,8 +147,6 @@ static int check_keys(const struct yaml_file *file, const struct yaml_value *val
                          policy_binding_word(binding->kind),
                          workspace ? "whose rules the operator keeps" : entry_limits[row].why);
     }
-    if (basic && yaml_member(value, "value"))
-        return yaml_fail(file, basic, "basic makes the value, so value does not go with it; remove one of the two");
     return 0;
 }
 

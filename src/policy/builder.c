@@ -117,12 +117,15 @@ static int bind_header(struct policy_binding *binding, const char *args, size_t 
     if (r < 0) return r;
     const char *name = colon + 1, *end = args + len;
     const char *second = memchr(name, ':', (size_t)(end - name));
+    // No known kind of reference follows this '=', or it would have been found: the message is about the reference.
+    const char *equals = memchr(name, '=', (size_t)((second ? second : end) - name));
+    if (equals) return policy_binding_set_secret(binding, equals + 1, (size_t)(end - equals - 1), err);
     r = policy_binding_set_header(binding, name, (size_t)((second ? second : end) - name), err);
     if (r < 0 || !second) return r;
     return policy_binding_set_value(binding, second + 1, (size_t)(end - second - 1), err);
 }
 
-// HOST:USER, or HOST:USER:PASSWORD with {secret} in it
+// HOST:USER
 static int bind_basic(struct policy_binding *binding, const char *args, size_t len, struct error *err) {
     const char *colon = args ? memchr(args, ':', len) : NULL;
     if (!colon) return error_set(err, -EINVAL, "a basic binding is basic:HOST:USER=SECRET");

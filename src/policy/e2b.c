@@ -157,10 +157,7 @@ static int read_rule_header(const struct yaml_file *file, const struct yaml_valu
 
 static int read_headers(const struct yaml_file *file, const struct yaml_value *value, const char *what, void *context) {
     const struct e2b_reader *e2b = context;
-    char shown[YAML_QUOTE_SIZE];
-    if (value->kind != YAML_MAP)
-        return yaml_fail(file, value, "%s must be a mapping of header names to values, not %s", what,
-                         yaml_show(value, shown));
+    if (value->kind != YAML_MAP) return yaml_fail(file, value, "%s must be a mapping of header names to values", what);
     if (value->count > RULE_HEADERS_MAX)
         return yaml_fail(file, value, "%s has more than 20 headers; remove some", what);
     for (const struct yaml_value *header = value->first; header; header = header->next) {

@@ -109,6 +109,8 @@ struct making {
     size_t entries;
     char *done[TRUST_FILES_MAX]; // real paths that have been seen to
     size_t done_count;
+    const char *remade[8]; // folders that are ours inside, borrowed
+    size_t remade_count;
 };
 
 static void add_words(struct buf *text, const char *first, ...) {
@@ -173,12 +175,26 @@ static int make_bundle(struct making *making, const char *path) {
     return r;
 }
 
+// Where a store is to be that a link leads to, and that nobody has made: in one of our folders there can be one.
+static const char *missing_store(struct making *making, const char *path) {
+    char link[PATH_MAX];
+    ssize_t len = readlink(path, link, sizeof(link) - 1);
+    if (len <= 0 || making->done_count == TRUST_FILES_MAX) return NULL;
+    link[len] = '\0';
+    for (size_t i = 0; i < making->done_count; i++)
+        if (strcmp(making->done[i], link) == 0) return NULL;
+    for (size_t i = 0; i < making->remade_count; i++)
+        if (place_within(link, making->remade[i])) return making->done[making->done_count++] = strdup(link);
+    return NULL;
+}
+
 static int make_store(struct making *making, const char *path) {
     struct buf old = BUF_INIT, text = BUF_INIT;
     struct stat st;
-    const char *real = fresh(making, path);
-    if (!real || stat(real, &st) < 0 || !S_ISREG(st.st_mode) || !(st.st_mode & S_IROTH)) return 0;
-    int r = buf_read_file(&old, real, TRUST_SIZE_MAX);
+    bool there = access(path, F_OK) == 0;
+    const char *real = there ? fresh(making, path) : missing_store(making, path);
+    if (!real || (there && (stat(real, &st) < 0 || !S_ISREG(st.st_mode) || !(st.st_mode & S_IROTH)))) return 0;
+    int r = there ? buf_read_file(&old, real, TRUST_SIZE_MAX) : 0;
     if (r == 0) {
         keystore_make(&old, making->bundle.data ? making->bundle.data : "", making->ca->certificate, making->ca->len,
                       &text);
@@ -263,6 +279,7 @@ static int make_folder(struct making *making, const char *path, bool hashed, str
         buf_append(&making->trust->options, options.data, options.len);
         r = add_file(making, "--file", &making->only, target);
         ADD(closing, "--remount-ro", real);
+        making->remade[making->remade_count++] = real;
     }
     if (options.failed) r = -ENOMEM;
     buf_done(&options);
