@@ -2,10 +2,10 @@
 // Libraries that only one role of this program uses. Loaded by it and not by the linker, they cost the others nothing: they
 // bring a dozen libraries of their own, which took most of the time of `penstock run -- true`.
 //
-//     #define NFT_CALLS(X) X(nft_ctx_new) X(nft_ctx_free)
-//     static struct nft { NFT_CALLS(LIBRARY_MEMBER) } nft;
-//     #define NFT_ROW(name) LIBRARY_ROW(struct nft, name)
-//     static const struct library_call nft_calls[] = {NFT_CALLS(NFT_ROW)};
+//     #define UB_CALLS(X) X(ub_ctx_create_event) X(ub_ctx_delete)
+//     static struct ub { UB_CALLS(LIBRARY_MEMBER) } ub;
+//     #define UB_ROW(name) LIBRARY_ROW(struct ub, name)
+//     static const struct library_call ub_calls[] = {UB_CALLS(UB_ROW)};
 #pragma once
 
 #include <stddef.h>

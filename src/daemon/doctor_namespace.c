@@ -147,13 +147,17 @@ void doctor_namespace_skeleton(struct doctor *doctor, struct doctor_finding *fin
     int rc = skeleton_choice_wish(&start.skeleton, &err);
     if (rc == 0) rc = role_start(&doctor->keeper, ROLE_KEEPER, 0, 0, &err);
     if (rc == 0) rc = role_send(&doctor->keeper, IPC_KEEPER_START, &start, sizeof(start), NULL, 0, &err);
-    if (rc == 0) rc = role_expect(&doctor->keeper, IPC_KEEPER_READY, &message, &err);
+    struct channel_message namespaces;
+    if (rc == 0) rc = role_expect(&doctor->keeper, IPC_KEEPER_NAMESPACES, &namespaces, &err);
+    if (rc == 0) {
+        doctor->user_namespace = TAKE_FD(namespaces.fds[0]);
+        doctor->net_namespace = TAKE_FD(namespaces.fds[1]);
+        rc = role_expect(&doctor->keeper, IPC_KEEPER_READY, &message, &err);
+    }
     if (rc == 0) {
         struct ipc_keeper_ready ready;
         memcpy(&ready, message.body, sizeof(ready));
         doctor->skeleton = ready.skeleton;
-        doctor->user_namespace = TAKE_FD(message.fds[0]);
-        doctor->net_namespace = TAKE_FD(message.fds[1]);
         if (!skeleton_choice_words(&ready, words, sizeof(words))) {
             doctor_say(finding, DOCTOR_OK, "built: routes, nft rules with tproxy, listeners");
             return;
@@ -166,6 +170,7 @@ void doctor_namespace_skeleton(struct doctor *doctor, struct doctor_finding *fin
         }
     } else {
         doctor_say(finding, DOCTOR_MISSING, "%s", err.text);
+        if (doctor->net_namespace >= 0) close(TAKE_FD(doctor->net_namespace)); // what comes next is not tried without a skeleton
     }
     doctor_fix(finding, "sudo modprobe -a nf_tables nft_tproxy nft_socket nft_fib_inet nft_reject_inet; "
                         "echo nft_tproxy | sudo tee /etc/modules-load.d/penstock.conf");

@@ -5,41 +5,25 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <libmnl/libmnl.h>
 #include <linux/if_link.h>
 #include <linux/nsfs.h>
 #include <linux/rtnetlink.h>
 #include <linux/veth.h>
 #include <net/if.h>
 #include <net/route.h>
-#include <nftables/libnftables.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "base/library.h"
 #include "base/mem.h"
 #include "base/number.h"
 #include "daemon/probe.h"
+#include "net/net.h"
+#include "net/netlink.h"
 
 static bool inside(const struct probe *probe) { return probe_target(probe, "intruded")[0] != '\0'; }
-
-#define NFT_CALLS(X) X(nft_ctx_new) X(nft_ctx_free) X(nft_ctx_buffer_error) X(nft_run_cmd_from_buffer)
-#define NFT_ROW(name) LIBRARY_ROW(struct nft, name)
-
-static int flush_rules(void) {
-    struct nft { NFT_CALLS(LIBRARY_MEMBER) } nft;
-    static const struct library_call calls[] = {NFT_CALLS(NFT_ROW)};
-    if (library_load("libnftables.so.1", calls, ARRAY_LENGTH(calls), &nft, NULL) < 0) return -ENOPKG;
-    struct nft_ctx *context = nft.nft_ctx_new(NFT_CTX_DEFAULT);
-    if (!context) return -ENOMEM;
-    nft.nft_ctx_buffer_error(context);
-    int rc = nft.nft_run_cmd_from_buffer(context, "flush ruleset") == 0 ? 0 : -EPERM;
-    nft.nft_ctx_free(context);
-    return rc;
-}
 
 int intruder_enter(const struct probe *probe) {
     char path[64];
@@ -48,7 +32,7 @@ int intruder_enter(const struct probe *probe) {
     AUTO_CLOSE int net = open(path, O_RDONLY | O_CLOEXEC);
     AUTO_CLOSE int owner = net >= 0 ? ioctl(net, NS_GET_USERNS) : -1;
     if (owner < 0 || setns(owner, CLONE_NEWUSER) < 0 || setns(net, CLONE_NEWNET) < 0) return -errno;
-    return flush_rules();
+    return nft_flush();
 }
 
 static int set_link(int fd, const char *name, bool up) {
@@ -86,47 +70,37 @@ enum probe_result intruder_routes(struct probe *probe, const char *argument) {
 }
 
 // A veth pair (RTM_NEWLINK) whose other end is in the namespace of a process of the host.
-static int make_veth(struct mnl_socket *netlink, uint32_t pid) {
-    _Alignas(struct nlmsghdr) char buffer[1024];
-    struct nlmsghdr *message = mnl_nlmsg_put_header(buffer);
-    message->nlmsg_type = RTM_NEWLINK;
-    message->nlmsg_flags = NLM_F_REQUEST | NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK;
-    message->nlmsg_seq = 1;
-    mnl_nlmsg_put_extra_header(message, sizeof(struct ifinfomsg));
-    mnl_attr_put_strz(message, IFLA_IFNAME, "pst-inside");
-    struct nlattr *info = mnl_attr_nest_start(message, IFLA_LINKINFO);
-    mnl_attr_put_strz(message, IFLA_INFO_KIND, "veth");
-    struct nlattr *data = mnl_attr_nest_start(message, IFLA_INFO_DATA);
-    struct nlattr *peer = mnl_attr_nest_start(message, VETH_INFO_PEER);
-    mnl_nlmsg_put_extra_header(message, sizeof(struct ifinfomsg));
-    mnl_attr_put_strz(message, IFLA_IFNAME, "pst-outside");
-    mnl_attr_put_u32(message, IFLA_NET_NS_PID, pid);
-    mnl_attr_nest_end(message, peer);
-    mnl_attr_nest_end(message, data);
-    mnl_attr_nest_end(message, info);
-    if (mnl_socket_sendto(netlink, message, message->nlmsg_len) < 0) return -errno;
-    ssize_t got = mnl_socket_recvfrom(netlink, buffer, sizeof(buffer));
-    return got < 0 ? -errno : mnl_cb_run(buffer, (size_t)got, 1, mnl_socket_get_portid(netlink), NULL, NULL) < 0 ? -errno : 0;
+static int make_veth(struct netlink *netlink, uint32_t pid) {
+    const struct ifinfomsg link = {0};
+    netlink_message(netlink, RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK, &link, sizeof(link));
+    netlink_put_text(netlink, IFLA_IFNAME, "pst-inside");
+    size_t info = netlink_nest(netlink, IFLA_LINKINFO);
+    netlink_put_text(netlink, IFLA_INFO_KIND, "veth");
+    size_t data = netlink_nest(netlink, IFLA_INFO_DATA);
+    size_t peer = netlink_nest(netlink, VETH_INFO_PEER);
+    netlink_put_head(netlink, &link, sizeof(link));
+    netlink_put_text(netlink, IFLA_IFNAME, "pst-outside");
+    netlink_put_u32(netlink, IFLA_NET_NS_PID, pid);
+    netlink_nest_end(netlink, peer);
+    netlink_nest_end(netlink, data);
+    netlink_nest_end(netlink, info);
+    return netlink_run(netlink, NULL);
 }
 
-static void remove_link(struct mnl_socket *netlink, const char *name) {
-    _Alignas(struct nlmsghdr) char buffer[1024];
-    struct nlmsghdr *message = mnl_nlmsg_put_header(buffer);
-    message->nlmsg_type = RTM_DELLINK;
-    message->nlmsg_flags = NLM_F_REQUEST;
-    mnl_nlmsg_put_extra_header(message, sizeof(struct ifinfomsg));
-    mnl_attr_put_strz(message, IFLA_IFNAME, name);
-    (void)mnl_socket_sendto(netlink, message, message->nlmsg_len);
+static void remove_link(struct netlink *netlink, const char *name) {
+    const struct ifinfomsg link = {0};
+    netlink_message(netlink, RTM_DELLINK, NLM_F_ACK, &link, sizeof(link));
+    netlink_put_text(netlink, IFLA_IFNAME, name);
+    netlink_run(netlink, NULL);
 }
 
 enum probe_result intruder_link(struct probe *probe, const char *argument) {
     uint64_t pid;
-    struct mnl_socket *netlink = mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC);
-    bool ready = netlink && mnl_socket_bind(netlink, 0, MNL_SOCKET_AUTOPID) == 0 &&
-                 number_parse(argument, strlen(argument), 1, INT32_MAX, &pid) == 0;
-    int rc = ready ? make_veth(netlink, (uint32_t)pid) : -EINVAL;
-    if (rc == 0) remove_link(netlink, "pst-inside"); // and so its peer
-    if (netlink) mnl_socket_close(netlink);
+    struct netlink netlink = NETLINK_INIT;
+    bool ready = netlink_open(&netlink, NETLINK_ROUTE) == 0 && number_parse(argument, strlen(argument), 1, INT32_MAX, &pid) == 0;
+    int rc = ready ? make_veth(&netlink, (uint32_t)pid) : -EINVAL;
+    if (rc == 0) remove_link(&netlink, "pst-inside"); // and so its peer
+    netlink_close(&netlink);
     if (!ready) return probe_say(probe, PROBE_BROKEN, "no netlink socket");
     return probe_refused(probe, rc, "a link to the host's namespace");
 }

@@ -67,10 +67,22 @@ bool daemon_role(int argc, char **argv, int *ret_status) {
     return false;
 }
 
+// A handler of ours that ran in the child would run in our memory. Signals are blocked until all that have one are back to
+// their default action (a child's own, unlike its memory), which exec would make of them anyway.
+static void role_unhandle(void) {
+    for (int number = 1; number < NSIG; number++) {
+        struct sigaction action;
+        if (sigaction(number, NULL, &action) < 0 || action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN) continue;
+        action = (struct sigaction){.sa_handler = SIG_DFL};
+        sigaction(number, &action, NULL);
+    }
+}
+
 // In the child, in our memory: only async-signal-safe calls, and nothing written.
 static __attribute__((noinline)) void role_exec(int channel, char *const argv[], bool keeps_environment) {
     sigset_t none;
     sigemptyset(&none);
+    role_unhandle();
     sigprocmask(SIG_SETMASK, &none, NULL);
     setsid();
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -91,9 +103,13 @@ int role_start(struct role *role, enum role_kind kind, uid_t uid, gid_t gid, str
     char *argv[] = {"penstock", (char *)role_table[kind].word, uid_text, gid_text, NULL};
     int rc = channel_pair(pair);
     if (rc < 0) return error_set(err, rc, "channel to the %s: %s", role_name(kind), strerror(-rc));
+    sigset_t all, before;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &before);
     pid_t pid = vfork(); // the child only executes: no copy of our memory
     if (pid == 0) role_exec(pair[1], argv, role_table[kind].environment);
     int saved = errno;
+    sigprocmask(SIG_SETMASK, &before, NULL);
     close(pair[1]);
     if (pid < 0) {
         close(pair[0]);
@@ -123,6 +139,10 @@ int role_send(struct role *role, enum ipc_type type, const void *body, size_t le
     int rc = channel_send(role->channel, type, body, len, fds, fd_count);
     if (rc < 0) return error_set(err, rc, "%s process: message not taken: %s", role_name(role->kind), strerror(-rc));
     return 0;
+}
+
+void role_kill(struct role *role) {
+    if (role->pid > 0) kill(role->pid, SIGKILL);
 }
 
 void role_stop(struct role *role, int timeout_ms) {

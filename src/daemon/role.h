@@ -27,5 +27,7 @@ int role_start(struct role *role, enum role_kind kind, uid_t uid, gid_t gid, str
 int role_expect(struct role *role, enum ipc_type type, struct channel_message *ret_message, struct error *err);
 int role_send(struct role *role, enum ipc_type type, const void *body, size_t len, const int *fds, size_t fd_count,
               struct error *err);
+// Has it killed without waiting; role_stop then waits.
+void role_kill(struct role *role);
 // Closes the channel, which ends the process; kills it if it is still there after timeout_ms. Reaps.
 void role_stop(struct role *role, int timeout_ms);

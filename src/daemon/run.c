@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // One sandbox without a daemon: `penstock run`.
 //
-// Start: compile the policy, check everything that can be checked, start keeper, resolver and gate, wait until the gate
-// is isolated and the policy in force, and only then the command. Any failure before that ends everything: nothing is
-// left, nothing ran.
+// Start: compile the policy, check everything that can be checked, start keeper and gate, and bubblewrap as soon as there are
+// namespaces for it; wait until the gate is isolated and the policy in force, and only then release the command. All of
+// these get ready beside each other. Any failure before that ends everything: nothing is left, nothing ran.
+// The resolver is started for the first question, or a moment after the command if the policy has names: questions wait in
+// its channel meanwhile.
 // While it runs: the decision log is written; a gate or resolver that died is started again (the keeper makes the
 // sandbox's kernel refuse connections meanwhile); a change of the host's addresses becomes a new generation of the
 // policy; signals sent to us go to the command (those of the terminal reach it by themselves).
@@ -32,6 +34,7 @@
 
 #define RUN_STOP_MS 2000
 #define RUN_PROBE_MS 3000     // for the first sign of life of a DNS server
+#define RUN_RESOLVER_US 100000 // after the command, where names are likely to be asked for
 #define RUN_ERROR 125
 
 // ---- policy ----
@@ -49,6 +52,8 @@ static int run_compile(struct run *run, struct policy **ret_policy, struct polic
 
 static _Alignas(max_align_t) uint8_t run_buffer[CHANNEL_BUFFER_SIZE];
 
+static void run_watch(struct run *run);
+
 static void run_log_result(struct run *run, int rc) {
     if (rc == 0 || run->log_failed) return;
     fprintf(stderr, "penstock: decision log: %s; the sandbox has no network from here\n", strerror(-rc));
@@ -65,12 +70,18 @@ static void run_decision(struct run *run, const struct ipc_decision *record) {
     if (run->options->learn) learn_record(run->options->learn, record);
 }
 
+static void run_decisions(struct run *run, const struct channel_message *message) {
+    struct ipc_decision record;
+    for (size_t at = 0; !run->log_failed && ipc_decision_next(message->body, message->length, &at, &record);)
+        run_decision(run, &record);
+}
+
 // Reads what the gate has sent. False when it is gone.
 static bool run_drain_gate(struct run *run) {
     struct channel_message message;
     int rc;
     while ((rc = channel_receive(run->roles[ROLE_GATE].channel, run_buffer, sizeof(run_buffer), &message)) == 1) {
-        if (message.type == IPC_DECISION) run_decision(run, message.body);
+        if (message.type == IPC_DECISION) run_decisions(run, &message);
         if (message.type == IPC_ERROR) fprintf(stderr, "penstock: %s\n", ((const struct ipc_error *)message.body)->text);
         if (message.type == IPC_GATE_VAULT_LOST) run_rejoin_vault(run);
         channel_message_close(&message);
@@ -106,10 +117,36 @@ static void run_keeper_readable(evutil_socket_t fd, short what, void *data) {
     run_role_gone(data, ROLE_KEEPER); // it has nothing to say but its end
 }
 
+// It says that it is ready, or why not; after that only its end.
 static void run_resolver_readable(evutil_socket_t fd, short what, void *data) {
-    (void)fd;
     (void)what;
-    run_role_gone(data, ROLE_RESOLVER);
+    struct run *run = data;
+    struct channel_message message;
+    int rc;
+    while ((rc = channel_receive(fd, run_buffer, sizeof(run_buffer), &message)) == 1) {
+        if (message.type == IPC_ERROR) fprintf(stderr, "penstock: %s\n", ((const struct ipc_error *)message.body)->text);
+        channel_message_close(&message);
+    }
+    if (rc != -EAGAIN) run_role_gone(run, ROLE_RESOLVER);
+}
+
+static void run_question(evutil_socket_t fd, short what, void *data) {
+    (void)fd, (void)what;
+    struct run *run = data;
+    struct error err = {0};
+    event_free(TAKE_POINTER(run->question_event));
+    if (run_start_late_resolver(run, &err) < 0) {
+        fprintf(stderr, "penstock: %s\n", err.text);
+        run_role_gone(run, ROLE_RESOLVER);
+    }
+    run_watch(run);
+}
+
+static void run_watch_questions(struct run *run) {
+    struct timeval moment = {.tv_usec = RUN_RESOLVER_US};
+    if (run->questions < 0 || run->question_event) return;
+    run->question_event = event_new(run->base, run->questions, EV_READ, run_question, run);
+    if (run->question_event) event_add(run->question_event, policy_facts(run->policy).has_names ? &moment : NULL);
 }
 
 // What its operator should know of a secret, or why it ends.
@@ -131,12 +168,14 @@ static void run_watch(struct run *run) {
         [ROLE_VAULT] = run_vault_readable,
     };
     // Without a gate there is nothing that the others could be restarted for.
-    for (size_t kind = 0; kind < ROLE_COUNT && run->roles[ROLE_GATE].pid > 0; kind++) {
+    if (run->roles[ROLE_GATE].pid <= 0) return;
+    for (size_t kind = 0; kind < ROLE_COUNT; kind++) {
         struct event **event = &run->role_events[kind];
         if (*event || run->roles[kind].pid <= 0) continue;
         *event = event_new(run->base, run->roles[kind].channel, EV_READ | EV_PERSIST, handlers[kind], run);
         if (*event) event_add(*event, NULL);
     }
+    run_watch_questions(run);
 }
 
 // The host has other addresses now: the policy holds them as data, so it is compiled again.
@@ -203,17 +242,26 @@ static bool run_listen(struct run *run, int fd, event_callback_fn handler, struc
     return *event && event_add(*event, NULL) == 0;
 }
 
-static int run_command(struct run *run, struct error *err) {
+// Blocks the signals that the command gets before it starts: one in between would kill us, and so the command.
+static int run_begin_command(struct run *run, sigset_t *ret_before, struct error *err) {
     static const int forwarded[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGCONT, SIGWINCH};
-    sigset_t set, before;
+    sigset_t set;
     sigemptyset(&set);
     for (size_t i = 0; i < ARRAY_LENGTH(forwarded); i++) sigaddset(&set, forwarded[i]);
-    // Blocked before the command starts: a signal in between would kill us, and so the command.
-    sigprocmask(SIG_BLOCK, &set, &before);
-    run->spec.signal_mask = &before;
+    sigprocmask(SIG_BLOCK, &set, ret_before);
+    run->spec.signal_mask = ret_before;
     run->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    int rc = sandbox_process_start(&run->spec, run->user_namespace, run->net_namespace, &run->process, err);
+    int rc = sandbox_process_begin(run->process, run->user_namespace, run->net_namespace, err);
     run->spec.signal_mask = NULL;
+    return rc;
+}
+
+static int run_command(struct run *run, const sigset_t *before, struct error *err) {
+    sigset_t blocked;
+    // What came until now was meant for us: it ends us, and the command has not begun.
+    sigprocmask(SIG_SETMASK, before, &blocked);
+    sigprocmask(SIG_SETMASK, &blocked, NULL);
+    int rc = sandbox_process_release(run->process, err);
     if (rc < 0) return rc;
     run->child = (int)syscall(SYS_pidfd_open, sandbox_process_pid(run->process), 0);
     run->host_watch = host_watch_new();
@@ -298,7 +346,7 @@ static int run_prepare(struct run *run, struct error *err) {
 }
 
 static void run_finish(struct run *run) {
-    struct event *events[] = {run->child_event, run->state_event, run->signal_event, run->host_event};
+    struct event *events[] = {run->child_event, run->state_event, run->signal_event, run->host_event, run->question_event};
     for (size_t i = 0; i < ARRAY_LENGTH(events); i++) {
         if (events[i]) event_free(events[i]);
     }
@@ -308,6 +356,7 @@ static void run_finish(struct run *run) {
     sandbox_process_free(run->process);
     run->process = NULL;
     struct role *gate = &run->roles[ROLE_GATE];
+    role_kill(&run->roles[ROLE_RESOLVER]); // it has nothing to leave in order
     if (gate->pid > 0 && run->gate_started && !run->log_failed) {
         // The gate sees the end, closes its flows and sends their records, then closes.
         shutdown(gate->channel, SHUT_WR);
@@ -317,9 +366,9 @@ static void run_finish(struct run *run) {
             poll(&more, 1, 100);
         }
     }
-    // Nothing of the sandbox runs any more: keeper and resolver have nothing to leave in order.
+    role_kill(&run->roles[ROLE_KEEPER]); // nothing of the sandbox runs any more; all of them end beside each other
     for (int kind = ROLE_COUNT - 1; kind >= 0; kind--) role_stop(&run->roles[kind], kind == ROLE_GATE ? RUN_STOP_MS : 0);
-    int fds[] = {run->user_namespace, run->net_namespace, run->signals, run->host_watch, run->child, run->roots};
+    int fds[] = {run->user_namespace, run->net_namespace, run->signals, run->host_watch, run->child, run->roots, run->questions};
     for (size_t i = 0; i < ARRAY_LENGTH(fds); i++) {
         if (fds[i] >= 0) close(fds[i]);
     }
@@ -361,7 +410,7 @@ int daemon_run(const struct daemon_run *options) {
     AUTO_FREE char *cwd = getcwd(NULL, 0);
     signal(SIGPIPE, SIG_IGN); // a reader of the log or of standard error that goes away must not end the run
     struct run run = {.options = options, .user_namespace = -1, .net_namespace = -1, .signals = -1, .host_watch = -1,
-                      .child = -1, .roots = -1, .status = RUN_ERROR};
+                      .child = -1, .roots = -1, .questions = -1, .status = RUN_ERROR};
     for (int kind = 0; kind < ROLE_COUNT; kind++) run.roles[kind] = (struct role){.kind = kind, .pidfd = -1, .channel = -1};
     run.spec = (struct sandbox_spec){.argv = options->argv, .environment = environ, .proxy = options->proxy, .cwd = cwd,
                                      .reads = options->reads, .read_count = options->read_count, .writes = options->writes,
@@ -372,24 +421,28 @@ int daemon_run(const struct daemon_run *options) {
     run.base = event_base_new();
     int rc = run.log && run.base ? 0 : error_set(&err, -ENOMEM, "out of memory");
     if (rc == 0 && !cwd) rc = error_set(&err, -EIO, "working directory: %s; change to one that exists", strerror(errno));
+    if (rc == 0) rc = run_start_role(&run, ROLE_KEEPER, &err); // first, so that it is there when it is told what to do
     int prepared = 0;
     if (rc == 0) rc = run_prepare(&run, &err);
     if (rc == 0) rc = run_read_roots(&run, &err);
     // From here on no secret is in our memory or our environment, nor in what is made of it.
     if (rc == 0) rc = credentials_new(options->model, &run.credentials, &err);
     if (rc == 0) rc = run_fill_spec(&run, &err);
-    if (rc == 0) rc = prepared = sandbox_process_check(&run.spec, &err);
     struct nameserver_probe probe = {0};
     bool probed = rc == 0 && policy_facts(run.policy).has_names;
-    if (probed) nameserver_probe_start(&run.servers, &probe); // answers while the roles start
-    if (rc == 0) rc = run_start_roles(&run, &err);
+    if (probed) nameserver_probe_start(&run.servers, &probe); // answers while the rest starts
+    if (rc == 0) rc = run_begin_roles(&run, &err);
+    if (rc == 0) rc = prepared = sandbox_process_prepare(&run.spec, &run.process, &err);
+    if (rc == 0) rc = run_await_namespaces(&run, &err);
+    sigset_t before;
+    if (rc == 0) rc = run_begin_command(&run, &before, &err);
+    if (rc == 0) rc = run_await_roles(&run, &err);
     if (probed) {
         int alive = nameserver_probe_finish(&probe, rc == 0 ? RUN_PROBE_MS : 0, rc == 0 ? &err : NULL);
         if (rc == 0) rc = alive;
     }
     if (rc == 0) run_say_loopback(&run);
-    if (run.credentials) run.spec.trust = credentials_trust(run.credentials);
-    if (rc == 0) rc = prepared = run_command(&run, &err);
+    if (rc == 0) rc = prepared = run_command(&run, &before, &err);
     run_finish(&run);
     if (rc == 0) rc = run_conclude(&run, &err);
     if (rc < 0) run.status = run_failure(prepared, &err);

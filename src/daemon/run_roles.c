@@ -45,7 +45,7 @@ int run_send_policy(struct run *run, struct error *err) {
 
 // ---- starting the roles ----
 
-static int run_start_role(struct run *run, enum role_kind kind, struct error *err) {
+int run_start_role(struct run *run, enum role_kind kind, struct error *err) {
     // As root, gate and resolver are a user of their own, so that not even the sandbox's user is theirs.
     const struct sandbox_identity *identity = &run->spec.identity;
     bool drop = identity->from_root && kind != ROLE_KEEPER;
@@ -53,51 +53,70 @@ static int run_start_role(struct run *run, enum role_kind kind, struct error *er
                       drop ? identity->gid + ROLE_USERS : 0, err);
 }
 
-static int run_start_keeper(struct run *run, struct error *err) {
+// With the channel of the first gate: the skeleton is built once, leading to it.
+static int run_start_keeper(struct run *run, int gate, struct error *err) {
     struct ipc_keeper_start start = {.uid = run->spec.identity.uid, .gid = run->spec.identity.gid};
     start.loopback_ports.count =
         (uint32_t)policy_loopback_ports(run->policy, start.loopback_ports.ports, IPC_PORTS_MAX);
     static const uint16_t doors[] = {KEEPER_PORT_HTTP, KEEPER_PORT_SOCKS, 0};
     int rc = skeleton_choice_fill(run->policy, run->options->proxy ? doors : NULL, &start, err);
-    return rc < 0 ? rc : role_send(&run->roles[ROLE_KEEPER], IPC_KEEPER_START, &start, sizeof(start), NULL, 0, err);
+    return rc < 0 ? rc : role_send(&run->roles[ROLE_KEEPER], IPC_KEEPER_START, &start, sizeof(start), &gate, 1, err);
 }
 
-// Gives one end of a new channel to a running role, the other to the gate that is being started.
-static int run_join(struct run *run, enum role_kind kind, enum ipc_type type, int *ret_fd, struct error *err) {
+static int run_pair(enum role_kind kind, int *ret_gate, int *ret_other, struct error *err) {
     int pair[2];
     int rc = channel_pair(pair);
     if (rc < 0) return error_set(err, rc, "channel between gate and %s: %s", role_name(kind), strerror(-rc));
-    AUTO_CLOSE int other = pair[1];
-    rc = role_send(&run->roles[kind], type, NULL, 0, &other, 1, err);
-    if (rc < 0) close(pair[0]);
-    else *ret_fd = pair[0];
+    *ret_gate = pair[0];
+    *ret_other = pair[1];
+    return 0;
+}
+
+// Gives one end of a new channel to the resolver, the other to the gate. One that is not there yet will get it.
+static int run_join_resolver(struct run *run, int *ret_fd, struct error *err) {
+    AUTO_CLOSE int gate = -1;
+    AUTO_CLOSE int other = -1;
+    int rc = run_pair(ROLE_RESOLVER, &gate, &other, err);
+    if (rc < 0) return rc;
+    if (run->roles[ROLE_RESOLVER].pid > 0) {
+        rc = role_send(&run->roles[ROLE_RESOLVER], IPC_RESOLVER_GATE, NULL, 0, &other, 1, err);
+    } else {
+        if (run->question_event) event_free(TAKE_POINTER(run->question_event));
+        if (run->questions >= 0) close(run->questions);
+        run->questions = TAKE_FD(other);
+    }
+    if (rc == 0) *ret_fd = TAKE_FD(gate);
     return rc;
 }
 
 static int run_start_vault(struct run *run, struct error *err) {
     const struct sandbox_identity *identity = &run->spec.identity;
     if (!run->credentials) return 0;
-    return credentials_start(run->credentials, &run->roles[ROLE_VAULT],
-                             identity->from_root ? identity->uid + 2 * ROLE_USERS : 0,
-                             identity->from_root ? identity->gid + 2 * ROLE_USERS : 0, err);
+    int rc = credentials_start(run->credentials, &run->roles[ROLE_VAULT],
+                               identity->from_root ? identity->uid + 2 * ROLE_USERS : 0,
+                               identity->from_root ? identity->gid + 2 * ROLE_USERS : 0, err);
+    if (rc == 0) run->spec.trust = credentials_trust(run->credentials);
+    return rc;
 }
 
-static int run_start_gate(struct run *run, struct error *err) {
-    AUTO_CLOSE int keeper = -1;
+// The gate gets ready; run_await_gate waits for it.
+static int run_begin_gate(struct run *run, int keeper, struct error *err) {
     AUTO_CLOSE int resolver = -1;
     AUTO_CLOSE int vault = -1;
-    int rc = run_join(run, ROLE_KEEPER, IPC_KEEPER_GATE, &keeper, err);
-    if (rc == 0) rc = run_join(run, ROLE_RESOLVER, IPC_RESOLVER_GATE, &resolver, err);
-    if (rc == 0 && run->credentials) rc = credentials_join(run->credentials, &run->roles[ROLE_VAULT], &vault, err);
-    if (rc < 0) return rc;
     struct ipc_gate_start start = {.doors = run->options->proxy};
     memcpy(start.sandbox, run->name, sizeof(start.sandbox));
+    int rc = run_join_resolver(run, &resolver, err);
+    if (rc == 0 && run->credentials) rc = credentials_join(run->credentials, &run->roles[ROLE_VAULT], &vault, err);
+    if (rc == 0) rc = run_start_role(run, ROLE_GATE, err);
     int fds[] = {keeper, resolver, vault, run->roots};
     size_t count = vault < 0 ? 2 : run->roots < 0 ? 3 : 4;
-    rc = role_send(&run->roles[ROLE_GATE], IPC_GATE_START, &start, sizeof(start), fds, count, err);
-    if (rc == 0) rc = run_send_policy(run, err);
+    if (rc == 0) rc = role_send(&run->roles[ROLE_GATE], IPC_GATE_START, &start, sizeof(start), fds, count, err);
+    return rc < 0 ? rc : run_send_policy(run, err);
+}
+
+static int run_await_gate(struct run *run, struct error *err) {
     struct channel_message message;
-    if (rc == 0) rc = role_expect(&run->roles[ROLE_GATE], IPC_GATE_READY, &message, err);
+    int rc = role_expect(&run->roles[ROLE_GATE], IPC_GATE_READY, &message, err);
     if (rc == 0) run->gate_started = true;
     return rc;
 }
@@ -107,24 +126,42 @@ static void run_say_skeleton(const struct run *run, const struct ipc_keeper_read
     if (!run->options->quiet && skeleton_choice_words(ready, words, sizeof(words))) fprintf(stderr, "penstock: %s\n", words);
 }
 
-int run_start_roles(struct run *run, struct error *err) {
-    struct channel_message message;
-    for (int kind = 0; kind <= ROLE_GATE; kind++) {
-        int rc = run_start_role(run, (enum role_kind)kind, err);
-        if (rc < 0) return rc;
-    }
-    int rc = run_start_keeper(run, err);
+int run_begin_roles(struct run *run, struct error *err) {
+    AUTO_CLOSE int gate = -1;
+    AUTO_CLOSE int keeper = -1;
+    int rc = run_pair(ROLE_KEEPER, &keeper, &gate, err);
+    if (rc == 0) rc = run_start_keeper(run, gate, err);
     if (rc == 0) rc = run_start_vault(run, err);
-    if (rc == 0) {
-        rc = role_send(&run->roles[ROLE_RESOLVER], IPC_RESOLVER_START, &run->servers, sizeof(run->servers), NULL, 0, err);
-    }
-    if (rc == 0) rc = role_expect(&run->roles[ROLE_KEEPER], IPC_KEEPER_READY, &message, err);
+    return rc < 0 ? rc : run_begin_gate(run, keeper, err);
+}
+
+int run_await_namespaces(struct run *run, struct error *err) {
+    struct channel_message message;
+    int rc = role_expect(&run->roles[ROLE_KEEPER], IPC_KEEPER_NAMESPACES, &message, err);
     if (rc < 0) return rc;
-    run_say_skeleton(run, message.body);
     run->user_namespace = TAKE_FD(message.fds[0]);
     run->net_namespace = TAKE_FD(message.fds[1]);
-    rc = role_expect(&run->roles[ROLE_RESOLVER], IPC_RESOLVER_READY, &message, err);
-    return rc < 0 ? rc : run_start_gate(run, err);
+    return 0;
+}
+
+int run_await_roles(struct run *run, struct error *err) {
+    struct channel_message message;
+    int rc = role_expect(&run->roles[ROLE_KEEPER], IPC_KEEPER_READY, &message, err);
+    if (rc < 0) return rc;
+    run_say_skeleton(run, message.body);
+    return run_await_gate(run, err);
+}
+
+static int run_start_resolver(struct run *run, struct error *err) {
+    struct role *resolver = &run->roles[ROLE_RESOLVER];
+    int rc = run_start_role(run, ROLE_RESOLVER, err);
+    return rc < 0 ? rc : role_send(resolver, IPC_RESOLVER_START, &run->servers, sizeof(run->servers), NULL, 0, err);
+}
+
+int run_start_late_resolver(struct run *run, struct error *err) {
+    AUTO_CLOSE int questions = TAKE_FD(run->questions);
+    int rc = run_start_resolver(run, err);
+    return rc < 0 ? rc : role_send(&run->roles[ROLE_RESOLVER], IPC_RESOLVER_GATE, NULL, 0, &questions, 1, err);
 }
 
 // ---- roots of trust ----
@@ -156,17 +193,20 @@ static int run_restart_resolver(struct run *run, struct error *err) {
     struct channel_message message;
     AUTO_CLOSE int channel = -1;
     role_stop(resolver, 0);
-    int rc = run_start_role(run, ROLE_RESOLVER, err);
-    if (rc == 0) rc = role_send(resolver, IPC_RESOLVER_START, &run->servers, sizeof(run->servers), NULL, 0, err);
+    int rc = run_start_resolver(run, err);
     if (rc == 0) rc = role_expect(resolver, IPC_RESOLVER_READY, &message, err);
-    if (rc == 0) rc = run_join(run, ROLE_RESOLVER, IPC_RESOLVER_GATE, &channel, err);
+    if (rc == 0) rc = run_join_resolver(run, &channel, err);
     return rc < 0 ? rc : role_send(&run->roles[ROLE_GATE], IPC_GATE_RESOLVER, NULL, 0, &channel, 1, err);
 }
 
 static int run_restart_gate(struct run *run, struct error *err) {
+    AUTO_CLOSE int gate = -1;
+    AUTO_CLOSE int keeper = -1;
     role_stop(&run->roles[ROLE_GATE], 0);
-    int rc = run_start_role(run, ROLE_GATE, err);
-    return rc < 0 ? rc : run_start_gate(run, err);
+    int rc = run_pair(ROLE_KEEPER, &keeper, &gate, err);
+    if (rc == 0) rc = role_send(&run->roles[ROLE_KEEPER], IPC_KEEPER_GATE, NULL, 0, &gate, 1, err);
+    if (rc == 0) rc = run_begin_gate(run, keeper, err);
+    return rc < 0 ? rc : run_await_gate(run, err);
 }
 
 static int run_restart_vault(struct run *run, struct error *err) {

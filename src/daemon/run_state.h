@@ -15,6 +15,7 @@ struct run {
     struct event_base *base;
     struct role roles[ROLE_COUNT];
     struct event *role_events[ROLE_COUNT], *child_event, *state_event, *signal_event, *host_event;
+    struct event *question_event;    // of a gate, for a resolver that has not been started
     struct policy *policy, *previous;
     struct credentials *credentials; // NULL: nothing is bound
     struct ipc_resolver_start servers;
@@ -26,6 +27,7 @@ struct run {
     char **placeholders;
     char name[64];
     int user_namespace, net_namespace, signals, host_watch, child;
+    int questions;                   // the end of a channel to the gate which that resolver gets; -1: it has it
     int roots;                       // memory file with what --upstream-ca names, or -1
     uint64_t generation, restart_window_us;
     unsigned restarts;
@@ -41,7 +43,14 @@ void run_clear_spec(struct run *run);
 
 // ---- run_roles.c: the processes of a run ----
 
-int run_start_roles(struct run *run, struct error *err);
+// The keeper is first, so that it is there when it is told what to do.
+int run_start_role(struct run *run, enum role_kind kind, struct error *err);
+// The vault is started, keeper and gate get ready. Then run->spec.trust is there.
+int run_begin_roles(struct run *run, struct error *err);
+int run_await_namespaces(struct run *run, struct error *err);
+int run_await_roles(struct run *run, struct error *err);
+// The resolver, to which the questions that wait for it are given.
+int run_start_late_resolver(struct run *run, struct error *err);
 int run_send_policy(struct run *run, struct error *err);
 // Starts one again that died, within a budget of restarts; beyond it the sandbox has no network (vault: no credentials).
 void run_restart(struct run *run, enum role_kind dead);

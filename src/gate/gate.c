@@ -117,6 +117,7 @@ static void gate_update(struct gate *gate, int fd, const struct ipc_policy *mess
     }
     rejudge_all(gate, message->keep_existing, &active.flows_closed, &active.flows_kept);
     active.update_us = clock_us() - start;
+    journal_flush(gate->journal); // what was decided before is told before
     if (channel_send(gate->channel, IPC_GATE_ACTIVE, &active, sizeof(active), NULL, 0) < 0) {
         gate_fail(gate, "the answer to a policy update could not be sent");
     }

@@ -345,7 +345,9 @@ static void h2_stream_client_closed(struct h2_stream *stream, uint32_t error_cod
     h2_body_drop(&stream->body[H2_SERVER]);
     // Where the response was whole before the request had gone on, the server still gets the rest of it.
     bool rest = error_code == NGHTTP2_NO_ERROR && stream->body[H2_CLIENT].ended && stream->body[H2_SERVER].sent;
-    if (!rest) h2_stream_reset(stream, H2_SERVER, error_code);
+    if (rest) return;
+    h2_body_drop(&stream->body[H2_CLIENT]);
+    h2_stream_reset(stream, H2_SERVER, error_code);
 }
 
 static void h2_stream_server_closed(struct h2_stream *stream, uint32_t error_code) {

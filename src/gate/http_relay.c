@@ -51,6 +51,7 @@ void http_relay_free(struct http_relay *http, bool reset) {
     stream_free(http->server, reset);
     if (http->connector) connector_cancel(http->connector);
     if (http->wait) injection_cancel(http->wait);
+    http_scrub_free(http->scrub);
     if (http->outgoing) evbuffer_free(http->outgoing);
     http->dead = true;
     event_active(http->wake, EV_TIMEOUT, 0);

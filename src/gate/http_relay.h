@@ -5,6 +5,7 @@
 
 #include <event2/buffer.h>
 
+#include "gate/http_scrub.h"
 #include "gate/injection.h"
 #include "gate/state.h"
 #include "gate/stream.h"
@@ -22,6 +23,7 @@ struct http_relay {
     struct stream *client, *server;
     struct connector *connector;
     struct injection_wait *wait;
+    struct http_scrub *scrub; // of the response to this request, or NULL
     struct event *wake;       // there from the start, so that the end needs no memory; active: next head, or frees this
     struct http1 request, response;
     char host[NAME_SIZE];     // that this request names, "" if none or a literal

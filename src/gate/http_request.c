@@ -100,37 +100,42 @@ static uint8_t *http_request_assemble(struct http_relay *http, const uint8_t *by
     return secret;
 }
 
-// The head was read before its values were asked for, and nothing since: it is the same, read once more.
-static void http_request_inject(struct http_relay *http, const struct injection *injection) {
+// The head was read before its values were asked for, and nothing since: it is the same, read once more. True: the injection
+// was taken, for the response.
+static bool http_request_inject(struct http_relay *http, struct injection *injection) {
     struct evbuffer *input = stream_input(http->client);
     struct http1_head head;
     const uint8_t *bytes = evbuffer_pullup(input, -1);
     size_t len = 0;
     http1_init(&http->request, HTTP1_REQUEST, (struct wire_slice){0});
+    http->request.no_trailers = injection->count > 0; // one of these could stand for a header of a credential
     bool good = bytes && http1_head(&http->request, bytes, evbuffer_get_length(input), &head) == WIRE_OK;
     uint8_t *secret = good ? http_request_assemble(http, bytes, &head, injection, &len) : NULL;
-    if (http->dead || http->state != HTTP_RELAY_INJECTING) return; // a body that is wrong from its start
-    if (!secret) {
+    if (http->dead || http->state != HTTP_RELAY_INJECTING) return false; // a body that is wrong from its start
+    if (!secret || http_scrub_new(injection, &http->scrub) < 0) {
+        vault_client_wipe(secret);
         flow_end(http->flow, true);
-        return;
+        return false;
     }
+    bool kept = http->scrub != NULL;
     intercept_carries(http->flow, injection);
     http_request_begin(http);
     good = stream_push_secret(http->server, secret, len, vault_client_wipe, secret);
     if (good) good = evbuffer_add_buffer(stream_output(http->server), http->outgoing) == 0;
     if (!good) flow_end(http->flow, true);
+    return kept;
 }
 
 static void http_request_injected(int status, struct injection *injection, void *data) {
     struct http_relay *http = data;
     http->wait = NULL;
-    bool allowed = http_relay_allowed(http->flow); // the policy may be another one by now
+    bool kept = false, allowed = http_relay_allowed(http->flow); // the policy may be another one by now
     if (status < 0) http_relay_refuse_reason(http, POLICY_BINDING_FAILED);
     else if (!allowed) http_relay_refuse_reason(http, POLICY_POLICY_CHANGED);
     else if (!http->server && http->reused) flow_end(http->flow, false); // it ended meanwhile: the client tries again
     else if (!http->server) http_relay_unreachable(http);
-    else http_request_inject(http, injection);
-    injection_free(injection);
+    else kept = http_request_inject(http, injection);
+    if (!kept) injection_free(injection);
     if (!http->dead) http_relay_balance(http);
 }
 
@@ -265,6 +270,7 @@ void http_request_next(struct http_relay *http) {
     size_t len = evbuffer_get_length(input);
     if (http->flow->gate->paused) return; // http_relay_resume comes back
     http->request_done = http->response_headed = http->answered = false;
+    http_scrub_free(TAKE_POINTER(http->scrub));
     if (http->client_eof && len == 0) {
         http_relay_finish(http);
         return;

@@ -63,7 +63,9 @@ static int http_response_head(struct http_relay *http) {
         }
         http->answer_begun = false;
         http->bytes[RELAY_UPSTREAM] += head.len;
-        if (!http_body_move(input, stream_output(http->client), head.len)) {
+        struct evbuffer *back = stream_output(http->client);
+        bool whole = http->scrub ? http_scrub_head(http->scrub, &head, bytes, input, back) : http_body_move(input, back, head.len);
+        if (!whole) {
             flow_end(http->flow, true);
             return -1;
         }
@@ -101,8 +103,12 @@ void http_response_read(struct http_relay *http) {
             return;
         }
     }
-    enum wire_result result = http_body_relay(&http->response, stream_input(http->server), stream_output(http->client),
-                                              &http->bytes[RELAY_UPSTREAM]);
+    struct evbuffer *from = stream_input(http->server), *to = stream_output(http->client);
+    uint64_t *bytes = &http->bytes[RELAY_UPSTREAM];
+    enum wire_result result = http->scrub ? http_scrub_body(http->scrub, &http->response, from, to, bytes)
+                                          : http_body_relay(&http->response, from, to, bytes);
+    if (result == WIRE_MORE && http->server_eof && http->until_close && http->scrub && !http_scrub_end(http->scrub, to))
+        result = WIRE_BAD;
     if (result == WIRE_BAD) {
         flow_end(http->flow, true);
     } else if (result == WIRE_OK) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decision log on its way to main: in order, without loss. Records that main's channel does not take wait here; when
-// too many wait the gate stops taking new work (SYNs, datagrams), so a sandbox that floods the log slows only itself.
+// The decision log on its way to main: in order, without loss. The records of one turn of the loop go in one message at its
+// end, so that main is woken once for all of them. What main's channel does not take waits; when too many records wait the
+// gate stops taking new work (SYNs, datagrams), so a sandbox that floods the log slows only itself. Nothing is held while
+// nothing waits.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,76 +14,107 @@
 #define JOURNAL_PAUSE 1024  // records waiting
 #define JOURNAL_RESUME 256
 #define JOURNAL_MAX 8192    // hard limit: HTTP requests of open flows still add some while paused
+#define JOURNAL_BATCH 8000  // bytes of a message
+
+struct journal_batch {
+    struct list link;
+    size_t len, count;
+    uint8_t bytes[JOURNAL_BATCH];
+};
 
 struct journal {
     struct gate *gate;
-    struct ipc_decision *ring;
-    size_t first, count;
-    struct event *writable;
+    struct list batches; // the last one is being filled
+    size_t count;        // records in them
+    struct event *turn, *writable;
+    bool due; // turn will come
     bool paused;
 };
 
 static void journal_event(evutil_socket_t fd, short what, void *data) {
     (void)fd;
     (void)what;
-    journal_flush(data);
+    struct journal *journal = data;
+    journal->due = false;
+    journal_flush(journal);
 }
 
 struct journal *journal_new(struct gate *gate) {
     struct journal *journal = NEW(struct journal);
     if (!journal) return NULL;
     journal->gate = gate;
+    list_init(&journal->batches);
+    journal->turn = event_new(gate->base, -1, 0, journal_event, journal);
     journal->writable = event_new(gate->base, gate->channel, EV_WRITE, journal_event, journal);
-    if (!journal->writable) {
-        free(journal);
-        return NULL;
-    }
-    return journal;
+    if (journal->turn && journal->writable) return journal;
+    journal_free(journal);
+    return NULL;
+}
+
+static void journal_drop(struct journal *journal, struct journal_batch *batch) {
+    journal->count -= batch->count;
+    list_remove(&batch->link);
+    free(batch);
 }
 
 void journal_free(struct journal *journal) {
     if (!journal) return;
+    LIST_FOREACH(&journal->batches, node) journal_drop(journal, LIST_ENTRY(node, struct journal_batch, link));
+    if (journal->turn) event_free(journal->turn);
     if (journal->writable) event_free(journal->writable);
-    free(journal->ring);
     free(journal);
 }
 
-bool journal_flush(struct journal *journal) {
-    while (journal->count > 0) {
-        int rc = channel_send(journal->gate->channel, IPC_DECISION, &journal->ring[journal->first],
-                              sizeof(struct ipc_decision), NULL, 0);
+static void journal_send(struct journal *journal) {
+    LIST_FOREACH(&journal->batches, node) {
+        struct journal_batch *batch = LIST_ENTRY(node, struct journal_batch, link);
+        int rc = channel_send(journal->gate->channel, IPC_DECISION, batch->bytes, batch->len, NULL, 0);
         if (rc == -EAGAIN) {
             // Nothing else would wake a gate that waits for its log.
             if (event_add(journal->writable, NULL) < 0) gate_fail(journal->gate, "out of memory");
-            return false;
+            return;
         }
-        if (rc < 0) journal->count = 1; // main is gone: nobody reads what is left
-        journal->first = (journal->first + 1) % JOURNAL_MAX;
-        journal->count--;
-        if (journal->paused && journal->count <= JOURNAL_RESUME) {
-            journal->paused = false;
-            gate_pause(journal->gate, false);
-        }
+        journal_drop(journal, batch); // also if main is gone: nobody reads what is left
     }
-    return true;
+}
+
+bool journal_flush(struct journal *journal) {
+    journal_send(journal);
+    if (journal->paused && journal->count <= JOURNAL_RESUME) {
+        journal->paused = false;
+        gate_pause(journal->gate, false); // which may add records
+    }
+    return journal->count == 0;
+}
+
+// Room for one record at the end, or NULL.
+static struct journal_batch *journal_room(struct journal *journal) {
+    struct list *last = journal->batches.prev;
+    struct journal_batch *batch = LIST_ENTRY(last, struct journal_batch, link);
+    if (!list_empty(&journal->batches) && sizeof(batch->bytes) - batch->len >= IPC_DECISION_PACKED_MAX) return batch;
+    // One long turn of the loop must not fill all while main is there to read.
+    if (!list_empty(&journal->batches)) journal_flush(journal);
+    if (journal->count >= JOURNAL_MAX) return NULL;
+    batch = malloc(sizeof(*batch)); // not zeroed
+    if (!batch) return NULL;
+    batch->len = batch->count = 0;
+    list_append(&journal->batches, &batch->link);
+    return batch;
 }
 
 static void journal_add(struct gate *gate, const struct ipc_decision *record) {
     struct journal *journal = gate->journal;
-    if (journal->count == 0 &&
-        channel_send(gate->channel, IPC_DECISION, record, sizeof(*record), NULL, 0) != -EAGAIN) {
-        return;
-    }
-    if (!journal->ring) journal->ring = NEW_ARRAY(struct ipc_decision, JOURNAL_MAX);
-    if (!journal->ring || journal->count == JOURNAL_MAX) {
+    struct journal_batch *batch = journal_room(journal);
+    if (!batch) {
         // Never open and silent: without a place for its record the work itself has to stop.
         gate_fail(gate, "the decision log is full: its reader does not read");
         return;
     }
-    journal->ring[(journal->first + journal->count++) % JOURNAL_MAX] = *record;
-    if (event_add(journal->writable, NULL) < 0) gate_fail(gate, "out of memory");
-    // One long turn of the loop must not fill it while main is there to read.
-    if (journal->count % JOURNAL_PAUSE == 0) journal_flush(journal);
+    batch->len += ipc_decision_pack(record, batch->bytes + batch->len);
+    batch->count++;
+    journal->count++;
+    if (!journal->due) event_active(journal->turn, EV_TIMEOUT, 0); // behind all that is active in this turn
+    journal->due = true;
     if (journal->count >= JOURNAL_PAUSE && !journal->paused) {
         journal->paused = true;
         gate_pause(gate, true);

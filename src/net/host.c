@@ -4,12 +4,11 @@
 // Own addresses are the entries of type "local" of any routing table that are one address each. 127.0.0.0/8 and other
 // local prefixes (AnyIP) are not listed one by one; what is reached over them is caught after the dial.
 #include <errno.h>
-#include <libmnl/libmnl.h>
 #include <linux/rtnetlink.h>
 #include <sys/socket.h>
 
-#include "base/clock.h"
 #include "base/mem.h"
+#include "net/netlink.h"
 #include "net/net.h"
 
 #define HOST_ADDRESSES_MAX 65536
@@ -34,53 +33,28 @@ static int host_list_add(struct host_list *list, const struct addr *address) {
 }
 
 static int host_route(const struct nlmsghdr *message, void *data) {
-    struct host_list *list = data;
-    const struct rtmsg *route = mnl_nlmsg_get_payload(message);
+    const struct rtmsg *route = NLMSG_DATA(message);
+    if (message->nlmsg_type != RTM_NEWROUTE || message->nlmsg_len < NLMSG_LENGTH(sizeof(*route))) return 0;
     bool ipv4 = route->rtm_family == AF_INET;
-    struct nlattr *attribute;
-
-    if (message->nlmsg_type != RTM_NEWROUTE || route->rtm_type != RTN_LOCAL) return MNL_CB_OK;
-    if ((!ipv4 && route->rtm_family != AF_INET6) || route->rtm_dst_len != (ipv4 ? 32 : 128)) return MNL_CB_OK;
-    mnl_attr_for_each(attribute, message, sizeof(*route)) {
-        if (mnl_attr_get_type(attribute) != RTA_DST) continue;
-        if (mnl_attr_get_payload_len(attribute) != (ipv4 ? 4 : 16)) return MNL_CB_OK;
-        struct addr address = addr_from_bytes(mnl_attr_get_payload(attribute), ipv4 ? ADDR_IPV4 : ADDR_IPV6);
-        int result = host_list_add(list, &address);
-        if (result < 0) {
-            errno = -result;
-            return MNL_CB_ERROR;
-        }
+    if (route->rtm_type != RTN_LOCAL || (!ipv4 && route->rtm_family != AF_INET6)) return 0;
+    if (route->rtm_dst_len != (ipv4 ? 32 : 128)) return 0;
+    NETLINK_FOR_ATTRIBUTES(attribute, message, sizeof(*route)) {
+        if ((attribute->nla_type & NLA_TYPE_MASK) != RTA_DST || attribute->nla_len != NLA_HDRLEN + (ipv4 ? 4 : 16)) continue;
+        struct addr address = addr_from_bytes((const uint8_t *)attribute + NLA_HDRLEN, ipv4 ? ADDR_IPV4 : ADDR_IPV6);
+        return host_list_add(data, &address);
     }
-    return MNL_CB_OK;
-}
-
-static int host_dump(struct mnl_socket *netlink, unsigned char family, struct host_list *list) {
-    _Alignas(struct nlmsghdr) char buffer[32768]; // what the kernel's dumps use
-    uint32_t sequence = (uint32_t)clock_us();
-    struct nlmsghdr *message = mnl_nlmsg_put_header(buffer);
-
-    message->nlmsg_type = RTM_GETROUTE;
-    message->nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
-    message->nlmsg_seq = sequence;
-    struct rtmsg *route = mnl_nlmsg_put_extra_header(message, sizeof(*route));
-    route->rtm_family = family;
-    if (mnl_socket_sendto(netlink, message, message->nlmsg_len) < 0) return -errno;
-    for (;;) {
-        ssize_t got = mnl_socket_recvfrom(netlink, buffer, sizeof(buffer));
-        if (got < 0) return -errno;
-        int result = mnl_cb_run(buffer, (size_t)got, sequence, mnl_socket_get_portid(netlink), host_route, list);
-        if (result < 0) return -errno;
-        if (result == MNL_CB_STOP) return 0;
-    }
+    return 0;
 }
 
 // A dump during which the table changed (EINTR) is not the table: taken again.
-static int host_dump_whole(struct mnl_socket *netlink, unsigned char family, struct host_list *list) {
+static int host_dump_whole(struct netlink *netlink, unsigned char family, struct host_list *list) {
     size_t before = list->count;
     int result = -EINTR;
     for (int i = 0; i < HOST_DUMP_TRIES && result == -EINTR; i++) {
+        struct rtmsg route = {.rtm_family = family};
         list->count = before;
-        result = host_dump(netlink, family, list);
+        netlink_message(netlink, RTM_GETROUTE, NLM_F_DUMP, &route, sizeof(route));
+        result = netlink_dump(netlink, host_route, list);
     }
     return result;
 }
@@ -99,12 +73,12 @@ static void host_list_unique(struct host_list *list) {
 
 int host_addresses(struct addr **ret_addresses, size_t *ret_count, struct error *err) {
     struct host_list list = {0};
-    struct mnl_socket *netlink = mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC);
-    int result = netlink && mnl_socket_bind(netlink, 0, MNL_SOCKET_AUTOPID) == 0 ? 0 : -errno;
+    struct netlink netlink = NETLINK_INIT;
+    int result = netlink_open(&netlink, NETLINK_ROUTE);
 
-    if (result == 0) result = host_dump_whole(netlink, AF_INET, &list);
-    if (result == 0) result = host_dump_whole(netlink, AF_INET6, &list);
-    if (netlink) mnl_socket_close(netlink);
+    if (result == 0) result = host_dump_whole(&netlink, AF_INET, &list);
+    if (result == 0) result = host_dump_whole(&netlink, AF_INET6, &list);
+    netlink_close(&netlink);
     if (result < 0) {
         free(list.addresses);
         return error_set(err, result,

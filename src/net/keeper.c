@@ -2,7 +2,8 @@
 // The keeper: holds a sandbox's namespaces, the originals of its gate's sockets, and the synthetic mappings, so that a gate
 // can die and be started again. Two channels, one poll, no event library.
 //
-//   start     namespaces, sysctls, skeleton (refusing), isolation, READY
+//   start     namespaces (told at once: bubblewrap can enter them, nobody else is in them before all is ready), sysctls,
+//             skeleton (refusing, unless the first gate came with the start: then it is put in place once), isolation, READY
 //   no gate   the kernel of the sandbox refuses every connection
 //   gate      the skeleton leads to its sockets, sockets sent, mappings replayed as fast as the gate takes them
 //   end       main's channel closes: it refuses again, exit
@@ -86,7 +87,7 @@ static int keeper_try_tproxy(struct keeper *keeper, struct error *err) {
     int result = skeleton_rules_new(&keeper->rules, err);
     if (result == 0) result = skeleton_socket(IPC_SKELETON_TPROXY, keeper->sockets, err);
     // Last, since rules that stay would refuse what the other skeleton lets through.
-    if (result == 0) result = skeleton_rules_apply(keeper->rules, &keeper->opened, false, err);
+    if (result == 0) result = skeleton_rules_apply(keeper->rules, &keeper->opened, keeper->gate >= 0, err);
     return result;
 }
 
@@ -189,20 +190,24 @@ static void keeper_replay(struct keeper *keeper) {
     if (result < 0 && result != -EAGAIN) keeper_gate_lost(keeper);
 }
 
+// The sandbox's connections lead to the gate already.
+static void keeper_gate_begin(struct keeper *keeper) {
+    if (keeper_send_sockets(keeper) < 0) keeper_gate_lost(keeper);
+    else keeper_replay(keeper);
+}
+
 static void keeper_gate_new(struct keeper *keeper, int channel) {
     struct error err = {0};
     keeper_gate_lost(keeper); // one at a time
     keeper->gate = channel;
     keeper->replay = 0;
     skeleton_buffers_set(keeper->buffers, true); // as a new gate, without connections, expects
-    if (keeper_lead(keeper, true, &err) < 0) {
-        keeper_report(keeper, &err);
-        keeper_gate_lost(keeper);
-    } else if (keeper_send_sockets(keeper) < 0) {
-        keeper_gate_lost(keeper);
-    } else {
-        keeper_replay(keeper);
+    if (keeper_lead(keeper, true, &err) == 0) {
+        keeper_gate_begin(keeper);
+        return;
     }
+    keeper_report(keeper, &err);
+    keeper_gate_lost(keeper);
 }
 
 static bool keeper_remember(struct keeper *keeper, const struct ipc_mapping *mapping) {
@@ -294,25 +299,34 @@ static void keeper_loop(struct keeper *keeper) {
     keeper_gate_lost(keeper);
 }
 
-static int keeper_ready(struct keeper *keeper, struct error *err) {
+static int keeper_tell_namespaces(struct keeper *keeper, struct error *err) {
     AUTO_CLOSE int user = open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC);
     AUTO_CLOSE int net = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
     if (user < 0 || net < 0)
         return error_set(err, -errno, "cannot open this process's namespaces: %s; mount /proc", strerror(errno));
+    int fds[] = {user, net};
+    int result = channel_send(keeper->main, IPC_KEEPER_NAMESPACES, NULL, 0, fds, 2);
+    return result < 0 ? error_set(err, result, "cannot tell main of the sandbox's namespaces: %s", strerror(-result)) : 0;
+}
+
+static int keeper_ready(struct keeper *keeper, struct error *err) {
     // The last step that may open files; after it nothing but the channels and the rules is touched.
     int result = isolate_process(ISOLATE_KEEPER, err);
     if (result < 0) return result;
-    int fds[] = {user, net};
-    result = channel_send(keeper->main, IPC_KEEPER_READY, &keeper->ready, sizeof(keeper->ready), fds, 2);
+    result = channel_send(keeper->main, IPC_KEEPER_READY, &keeper->ready, sizeof(keeper->ready), NULL, 0);
     return result < 0 ? error_set(err, result, "cannot tell main that the sandbox's network is ready: %s", strerror(-result)) : 0;
 }
 
 static int keeper_setup(struct keeper *keeper, const struct ipc_keeper_start *start, struct error *err) {
     int result = namespace_enter(start->uid, start->gid, err);
+    if (result == 0) result = keeper_tell_namespaces(keeper, err);
     if (result == 0) result = skeleton_sysctl(start->gid, err);
     if (result == 0) result = skeleton_buffers_open(keeper->buffers, err);
     if (result == 0) result = keeper_skeleton(keeper, start, err);
+    if (result == 0 && keeper->gate >= 0 && keeper->ready.skeleton == IPC_SKELETON_ROUTES)
+        result = keeper_lead(keeper, true, err); // its listeners are made closed
     if (result == 0) result = keeper_ready(keeper, err);
+    if (result == 0 && keeper->gate >= 0) keeper_gate_begin(keeper);
     return result;
 }
 
@@ -359,6 +373,7 @@ int keeper_main(int channel) {
         memcpy(&start, message.body, sizeof(start));
         keeper->opened = start.loopback_ports;
         keeper->ports = start.ports;
+        if (message.fd_count > 0) keeper->gate = TAKE_FD(message.fds[0]);
         result = keeper_setup(keeper, &start, &err);
         if (result == 0) keeper_loop(keeper);
         if (result < 0) keeper_report(keeper, &err);

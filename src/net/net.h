@@ -45,6 +45,8 @@ int keeper_main(int channel);
 // For a keeper that died: makes the kernel of its namespaces refuse every connection, in a process of its own that enters
 // them. 0, or -EIO.
 int keeper_refuse(int user_namespace, int net_namespace);
+// Takes away every nft rule of this process's network namespace. 0 or -errno.
+int nft_flush(void);
 
 // Addresses of the skeleton, which are never destinations.
 extern const char *const keeper_address4; // "192.0.0.2", the sandbox's own

@@ -106,10 +106,11 @@ static int skeleton_filter_attach(int fd, struct sock_filter *filter, size_t cou
 static int skeleton_bind(int fd, const struct skeleton_socket_kind *kind) {
     struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons(SKELETON_GATE_PORT)};
     struct sockaddr_in6 in6 = {.sin6_family = AF_INET6, .sin6_port = htons(SKELETON_GATE_PORT)};
+    static const uint8_t gate4[] = {SKELETON_GATE4}, gate6[] = {SKELETON_GATE6};
     bool ipv4 = kind->domain == AF_INET;
 
-    inet_pton(AF_INET, SKELETON_GATE4, &in.sin_addr);
-    inet_pton(AF_INET6, SKELETON_GATE6, &in6.sin6_addr);
+    memcpy(&in.sin_addr, gate4, sizeof(gate4));
+    memcpy(&in6.sin6_addr, gate6, sizeof(gate6));
     const struct sockaddr *name = ipv4 ? (const struct sockaddr *)&in : (const struct sockaddr *)&in6;
     if (bind(fd, name, ipv4 ? sizeof(in) : sizeof(in6)) < 0) return -errno;
     return kind->type == SOCK_STREAM && listen(fd, SKELETON_BACKLOG) < 0 ? -errno : 0;

@@ -164,6 +164,7 @@ void launch_done(struct launch *launch) {
     mem_close_pointer(&launch->init);
     mem_close_pointer(&launch->options);
     mem_close_pointer(&launch->arguments);
+    *launch = (struct launch){.seccomp = -1, .init = -1, .options = -1, .arguments = -1};
 }
 
 // ---- the child ----

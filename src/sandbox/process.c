@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One sandboxed command: penstock -> bwrap -> the sandbox's init (PID 1 inside) -> the command.
 //
-// Start ends when the init reports that the command was executed, or why not; bubblewrap's own messages are captured
+// Three steps: what is needed is made; bubblewrap and the init are started, which takes a while and needs only the
+// namespaces; the command is released, when everything else is ready. The release ends when the init reports that the command was executed, or why not; bubblewrap's own messages are captured
 // until then, so every failure is one error of ours. After it, the report socket tells of stops and of the end. bwrap
 // and the init have all signals blocked: a Ctrl-C of the terminal is for the command alone to answer. The command's
 // PID, as we see it, comes from the kernel with its first report; it is held by a pidfd, so that a signal never reaches
@@ -34,8 +35,10 @@ struct sandbox_process {
     int helper_pidfd;
     int command_pidfd; // -1: not known, or it ended before we looked
     int reports;       // socket
+    int messages;      // from standard error of all until the command runs; -1: it does
     int exited;        // wait status of the command, or -1
     int stopped;       // signal that stopped the command, or 0
+    struct launch launch;
 };
 
 int sandbox_process_check(const struct sandbox_spec *spec, struct error *err) {
@@ -57,6 +60,8 @@ static int receive_report(int fd, struct sandbox_report *ret_report, pid_t *ret_
     struct msghdr message = {
         .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
     ssize_t n = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    // Once, if the other side was closed with our release unread; what it had said before is still to be read.
+    if (n < 0 && errno == ECONNRESET) n = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n < 0) return -errno;
     if (n != (ssize_t)sizeof(*ret_report)) return 0;
     *ret_pid = 0;
@@ -189,8 +194,18 @@ static int report_pair(int *ret_reports, int *ret_status) {
     return 0;
 }
 
-static int start(struct sandbox_process *process, const struct launch *launch, int user_namespace, int net_namespace,
-                 struct error *err) {
+int sandbox_process_prepare(const struct sandbox_spec *spec, struct sandbox_process **ret_process, struct error *err) {
+    struct sandbox_process *process = NEW(struct sandbox_process);
+    if (!process) return error_set(err, -ENOMEM, "out of memory");
+    *process = (struct sandbox_process){
+        .helper = -1, .helper_pidfd = -1, .command_pidfd = -1, .reports = -1, .messages = -1, .exited = -1};
+    int r = launch_prepare(&process->launch, spec, err);
+    if (r < 0) sandbox_process_free(process);
+    else *ret_process = process;
+    return r;
+}
+
+int sandbox_process_begin(struct sandbox_process *process, int user_namespace, int net_namespace, struct error *err) {
     struct launch_child child = {
         .user_namespace = user_namespace, .net_namespace = net_namespace, .status = -1, .messages = -1};
     int messages[2];
@@ -200,35 +215,36 @@ static int start(struct sandbox_process *process, const struct launch *launch, i
         close(child.status);
     }
     if (r < 0) return error_set(err, r, "no channel to the sandbox: %s", strerror(-r));
+    process->messages = messages[0];
     child.messages = messages[1];
-    process->helper = fork_helper(launch, &child);
+    process->helper = fork_helper(&process->launch, &child);
     close(child.status);
     close(messages[1]);
-    if (process->helper > 0) process->helper_pidfd = (int)syscall(SYS_pidfd_open, process->helper, 0);
     if (process->helper < 0)
-        r = error_set(err, process->helper, "no process for the sandbox: %s", strerror(-process->helper));
-    else
-        r = await_command(process, launch, messages[0], err);
-    close(messages[0]);
+        return error_set(err, process->helper, "no process for the sandbox: %s", strerror(-process->helper));
+    process->helper_pidfd = (int)syscall(SYS_pidfd_open, process->helper, 0);
+    return 0;
+}
+
+int sandbox_process_release(struct sandbox_process *process, struct error *err) {
+    // If the other side is gone, the wait tells why.
+    (void)!send(process->reports, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    int r = await_command(process, &process->launch, process->messages, err);
+    close(TAKE_FD(process->messages));
+    launch_done(&process->launch);
     return r;
 }
 
 int sandbox_process_start(const struct sandbox_spec *spec, int user_namespace, int net_namespace,
                           struct sandbox_process **ret_process, struct error *err) {
-    struct sandbox_process *process = NEW(struct sandbox_process);
-    if (!process) return error_set(err, -ENOMEM, "out of memory");
-    *process =
-        (struct sandbox_process){.helper = -1, .helper_pidfd = -1, .command_pidfd = -1, .reports = -1, .exited = -1};
-    struct launch launch;
-    int r = launch_prepare(&launch, spec, err);
-    if (r == 0) r = start(process, &launch, user_namespace, net_namespace, err);
-    launch_done(&launch);
-    if (r < 0) {
-        sandbox_process_free(process);
-        return r;
-    }
-    *ret_process = process;
-    return 0;
+    struct sandbox_process *process;
+    int r = sandbox_process_prepare(spec, &process, err);
+    if (r < 0) return r;
+    r = sandbox_process_begin(process, user_namespace, net_namespace, err);
+    if (r == 0) r = sandbox_process_release(process, err);
+    if (r < 0) sandbox_process_free(process);
+    else *ret_process = process;
+    return r;
 }
 
 // ---- life ----
@@ -288,5 +304,7 @@ void sandbox_process_free(struct sandbox_process *process) {
     }
     mem_close_pointer(&process->command_pidfd);
     mem_close_pointer(&process->reports);
+    mem_close_pointer(&process->messages);
+    launch_done(&process->launch);
     free(process);
 }

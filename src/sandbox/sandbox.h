@@ -58,7 +58,13 @@ struct sandbox_spec {
 int sandbox_process_check(const struct sandbox_spec *spec, struct error *err);
 
 struct sandbox_process;
-// Starts the command inside the keeper's namespaces. The terminal, standard streams, process group, signal mask and
+// The start in three steps. Prepare checks as above, and makes what the start needs. Begin starts bubblewrap, whose settings
+// are the caller's at this moment (see below); the command waits for its release, which fails if anything did. What the spec
+// points to has to last until then. A process that is not released is ended by sandbox_process_free.
+int sandbox_process_prepare(const struct sandbox_spec *spec, struct sandbox_process **ret_process, struct error *err);
+int sandbox_process_begin(struct sandbox_process *process, int user_namespace, int net_namespace, struct error *err);
+int sandbox_process_release(struct sandbox_process *process, struct error *err);
+// All three: starts the command inside the keeper's namespaces. The terminal, standard streams, process group, signal mask and
 // ignored signals (but SIGPIPE) are the caller's at this moment. Waits until the command is executed: 0; -ENOENT (exit
 // 127: it, or its interpreter, is not there), -EACCES (exit 126: any other reason not to execute it, such as too many
 // arguments), or another negative errno (exit 125) with one message, and then nothing is left running.

@@ -8,12 +8,16 @@
 // command only if the command lets it. The command gets the signal mask that penstock was started with, standard input,
 // output and error, and no other descriptor.
 //
+// The command starts when one packet has come: penstock lets all this be made beside its own processes, and sends it when
+// they are ready. If none comes before the end, nothing runs.
+//
 // Usage: STATUS STDERR MASK ARGUMENTS: descriptors (STDERR -1: none), signal mask in hexadecimal. ARGUMENTS holds the
 // file to execute and its argv, each word ended by a NUL: only the kernel limits them.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -36,6 +40,15 @@ static void report(int status, enum sandbox_report_kind kind, int value) {
     struct sandbox_report message = {.kind = kind, .value = value};
     // The queue can only be full if nobody reads; then nobody waits for it either.
     (void)!send(status, &message, sizeof(message), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static bool released(int status) {
+    char byte;
+    ssize_t got;
+    do {
+        got = recv(status, &byte, sizeof(byte), 0);
+    } while (got < 0 && errno == EINTR);
+    return got == sizeof(byte);
 }
 
 static uint64_t parse(const char *text, int base) { return strtoull(text, NULL, base); }
@@ -133,6 +146,7 @@ int main(int argc, char **argv) {
     // The command must not hold the status socket: close-on-exec, set here because bubblewrap's execve had to keep it.
     syscall(SYS_close_range, status, status, CLOSE_RANGE_CLOEXEC);
     if (pipe2(failed, O_CLOEXEC) < 0) return 125;
+    if (!released(status)) return 125;
     pid_t command = fork();
     if (command == 0) run_command(status, failed[1], mask, words[0], words + 1);
     close(failed[1]);

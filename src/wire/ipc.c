@@ -103,13 +103,49 @@ static bool check_policy(const void *body, size_t len) {
     return policy.size > 0 && policy.keep_existing <= 1;
 }
 
+// What comes before the texts is copied as it is; then their lengths, then they.
+struct packed_lengths {
+    uint16_t name, hint;
+};
+#define PACKED_HEAD (offsetof(struct ipc_decision, name) + sizeof(struct packed_lengths))
+
+size_t ipc_decision_pack(const struct ipc_decision *decision, uint8_t ret_bytes[IPC_DECISION_PACKED_MAX]) {
+    struct packed_lengths lengths = {.name = (uint16_t)strnlen(decision->name, sizeof(decision->name) - 1),
+                                     .hint = (uint16_t)strnlen(decision->hint, sizeof(decision->hint) - 1)};
+    memcpy(ret_bytes, decision, offsetof(struct ipc_decision, name));
+    memcpy(ret_bytes + offsetof(struct ipc_decision, name), &lengths, sizeof(lengths));
+    memcpy(ret_bytes + PACKED_HEAD, decision->name, lengths.name);
+    memcpy(ret_bytes + PACKED_HEAD + lengths.name, decision->hint, lengths.hint);
+    return PACKED_HEAD + lengths.name + lengths.hint;
+}
+
+static bool good_decision(const struct ipc_decision *decision) {
+    if (decision->event > 1 || decision->protocol >= PROTOCOLS || decision->verdict >= VERDICTS) return false;
+    if (decision->reason >= REASONS || decision->app >= APPS || !is_address(&decision->address)) return false;
+    return is_text(decision->name, sizeof(decision->name)) && is_text(decision->hint, sizeof(decision->hint));
+}
+
+bool ipc_decision_next(const void *bytes, size_t len, size_t *at, struct ipc_decision *ret_decision) {
+    const uint8_t *head = (const uint8_t *)bytes + *at;
+    struct packed_lengths lengths;
+    if (len - *at < PACKED_HEAD) return false;
+    memcpy(&lengths, head + offsetof(struct ipc_decision, name), sizeof(lengths));
+    if (lengths.name >= sizeof(ret_decision->name) || lengths.hint >= sizeof(ret_decision->hint)) return false;
+    if (len - *at - PACKED_HEAD < (size_t)lengths.name + lengths.hint) return false;
+    *ret_decision = (struct ipc_decision){0};
+    memcpy(ret_decision, head, offsetof(struct ipc_decision, name));
+    memcpy(ret_decision->name, head + PACKED_HEAD, lengths.name);
+    memcpy(ret_decision->hint, head + PACKED_HEAD + lengths.name, lengths.hint);
+    *at += PACKED_HEAD + lengths.name + lengths.hint;
+    return good_decision(ret_decision);
+}
+
 static bool check_decision(const void *body, size_t len) {
     struct ipc_decision decision;
-    memcpy(&decision, body, sizeof(decision));
-    (void)len;
-    if (decision.event > 1 || decision.protocol >= PROTOCOLS || decision.verdict >= VERDICTS) return false;
-    if (decision.reason >= REASONS || decision.app >= APPS || !is_address(&decision.address)) return false;
-    return is_text(decision.name, sizeof(decision.name)) && is_text(decision.hint, sizeof(decision.hint));
+    size_t at = 0;
+    while (at < len)
+        if (!ipc_decision_next(body, len, &at, &decision)) return false;
+    return true;
 }
 
 static bool check_resolver_start(const void *body, size_t len) {
@@ -217,11 +253,13 @@ static const struct {
     uint8_t fds;
     bool known, has_tail; // with a tail, size is the least
     bool (*check)(const void *body, size_t len);
-    uint8_t fds_least; // 0: always fds
+    uint8_t fds_least; // 0: always fds,
+    bool fds_any;      // unless any number up to fds will do
 } messages[IPC_TYPE_COUNT] = {
     [IPC_ERROR] = {sizeof(struct ipc_error), 0, true, false, check_error},
-    [IPC_KEEPER_START] = {sizeof(struct ipc_keeper_start), 0, true, false, check_keeper_start},
-    [IPC_KEEPER_READY] = {sizeof(struct ipc_keeper_ready), 2, true, false, check_keeper_ready},
+    [IPC_KEEPER_START] = {sizeof(struct ipc_keeper_start), 1, true, false, check_keeper_start, .fds_any = true},
+    [IPC_KEEPER_NAMESPACES] = {0, 2, true, false, NULL},
+    [IPC_KEEPER_READY] = {sizeof(struct ipc_keeper_ready), 0, true, false, check_keeper_ready},
     [IPC_KEEPER_GATE] = {0, 1, true, false, NULL},
     [IPC_KEEPER_PORTS] = {sizeof(struct ipc_ports), 0, true, false, check_ports},
     [IPC_GATE_SOCKETS] = {0, IPC_SOCKET_COUNT, true, false, NULL},
@@ -235,7 +273,7 @@ static const struct {
     [IPC_GATE_VAULT_LOST] = {0, 0, true, false, NULL},
     [IPC_GATE_READY] = {0, 0, true, false, NULL},
     [IPC_GATE_ACTIVE] = {sizeof(struct ipc_active), 0, true, false, NULL},
-    [IPC_DECISION] = {sizeof(struct ipc_decision), 0, true, false, check_decision},
+    [IPC_DECISION] = {PACKED_HEAD, 0, true, true, check_decision},
     [IPC_RESOLVER_START] = {sizeof(struct ipc_resolver_start), 0, true, false, check_resolver_start},
     [IPC_RESOLVER_READY] = {0, 0, true, false, NULL},
     [IPC_RESOLVER_GATE] = {0, 1, true, false, NULL},
@@ -268,7 +306,7 @@ _Static_assert(sizeof(struct ipc_value) + IPC_SECRET_MAX < DNS_ANSWER_MAX, "it i
 int ipc_check(uint32_t type, const void *body, size_t body_len, size_t fd_count) {
     if (type >= IPC_TYPE_COUNT || !messages[type].known) return -EBADMSG;
     size_t least = messages[type].fds_least ? messages[type].fds_least : messages[type].fds;
-    if (fd_count < least || fd_count > messages[type].fds) return -EBADMSG;
+    if ((fd_count < least && !messages[type].fds_any) || fd_count > messages[type].fds) return -EBADMSG;
     if (messages[type].has_tail ? body_len < messages[type].size : body_len != messages[type].size) return -EBADMSG;
     return messages[type].check == NULL || messages[type].check(body, body_len) ? 0 : -EBADMSG;
 }

@@ -15,8 +15,9 @@
 enum ipc_type {
     IPC_ERROR = 1,        // any -> main: struct ipc_error, then the process ends
     // keeper
-    IPC_KEEPER_START,     // main -> keeper: struct ipc_keeper_start
-    IPC_KEEPER_READY,     // keeper -> main: struct ipc_keeper_ready; descriptors: user namespace, network namespace
+    IPC_KEEPER_START,     // main -> keeper: struct ipc_keeper_start; descriptor, or none: as IPC_KEEPER_GATE, for the first gate
+    IPC_KEEPER_NAMESPACES, // keeper -> main: no body; descriptors: user namespace, network namespace: there is nothing in them
+    IPC_KEEPER_READY,     // keeper -> main: struct ipc_keeper_ready: the skeleton is built
     IPC_KEEPER_GATE,      // main -> keeper: no body; descriptor: the keeper's end of a channel to a new gate
     IPC_KEEPER_PORTS,     // main -> keeper: struct ipc_ports: loopback ports opened from now on
     IPC_GATE_SOCKETS,     // keeper -> gate: no body; descriptors in the order of enum ipc_socket (IPC_SKELETON_TPROXY)
@@ -33,7 +34,7 @@ enum ipc_type {
     IPC_GATE_VAULT_LOST,  // gate -> main: no body: its channel to the vault has closed, and no other has come
     IPC_GATE_READY,       // gate -> main: no body: isolated, policy in force
     IPC_GATE_ACTIVE,      // gate -> main: struct ipc_active: a policy is in force everywhere
-    IPC_DECISION,         // gate -> main: struct ipc_decision: a line of the decision log
+    IPC_DECISION,         // gate -> main: decisions as ipc_decision_pack has written them: lines of the decision log
     // resolver
     IPC_RESOLVER_START,   // main -> resolver: struct ipc_resolver_start
     IPC_RESOLVER_READY,   // resolver -> main: no body
@@ -168,6 +169,12 @@ struct ipc_decision {
     char name[NAME_SIZE];         // "" if none
     char hint[320];               // "" if none
 };
+
+// A decision on its way: without the unused ends of its texts. As many as there are go in one message.
+#define IPC_DECISION_PACKED_MAX (sizeof(struct ipc_decision) + 4)
+size_t ipc_decision_pack(const struct ipc_decision *decision, uint8_t ret_bytes[IPC_DECISION_PACKED_MAX]); // their number
+// The decision at *at, which is moved behind it. False: there is none, or none that is well-formed.
+bool ipc_decision_next(const void *bytes, size_t len, size_t *at, struct ipc_decision *ret_decision);
 
 struct ipc_resolver_server {
     struct addr address;

@@ -46,6 +46,7 @@ struct rig_peer {
     int32_t goaway_last;
     bool holds_credit;          // gives none back
     bool deaf;                  // does not read
+    bool raw;                   // its bytes come from the test: its session says nothing, and frames are noted without it
     bool error;                 // its session failed
     unsigned pings;
     size_t got;                 // bytes

@@ -79,10 +79,12 @@ static inline void lab_start(struct lab *lab, uid_t runner, uid_t inside, const 
     lab_send_start(lab, ports);
     assert_int_equal(lab_wait_main(lab, &message), 1);
     if (message.type == IPC_ERROR) fail_msg("%s", ((const struct ipc_error *)message.body)->text);
-    assert_int_equal(message.type, IPC_KEEPER_READY);
-    assert_int_equal(message.fd_count, 2);
+    assert_int_equal(message.type, IPC_KEEPER_NAMESPACES);
     lab->user = message.fds[0];
     lab->net = message.fds[1];
+    assert_int_equal(lab_wait_main(lab, &message), 1);
+    if (message.type == IPC_ERROR) fail_msg("%s", ((const struct ipc_error *)message.body)->text);
+    assert_int_equal(message.type, IPC_KEEPER_READY);
 }
 
 static inline void lab_gate_lose(struct lab *lab) {

@@ -11,7 +11,6 @@ static int fd_count(void) {
 
 static void test_message_with_descriptors(void **state) {
     struct channel_message message;
-    struct ipc_keeper_ready ready = {0};
     int pair[2], pipes[2], before = fd_count();
     (void)state;
     assert_int_equal(channel_pair(pair), 0);
@@ -20,10 +19,10 @@ static void test_message_with_descriptors(void **state) {
         assert_true(fcntl(pair[i], F_GETFL) & O_NONBLOCK);
     }
     assert_int_equal(pipe(pipes), 0);
-    assert_int_equal(channel_send(pair[0], IPC_KEEPER_READY, &ready, sizeof(ready), pipes, 2), 0);
+    assert_int_equal(channel_send(pair[0], IPC_KEEPER_NAMESPACES, NULL, 0, pipes, 2), 0);
     assert_int_equal(channel_receive(pair[1], buffer, sizeof(buffer), &message), 1);
-    assert_int_equal(message.type, IPC_KEEPER_READY);
-    assert_int_equal(message.length, sizeof(ready));
+    assert_int_equal(message.type, IPC_KEEPER_NAMESPACES);
+    assert_int_equal(message.length, 0);
     assert_int_equal(message.fd_count, 2);
     assert_true(fcntl(message.fds[0], F_GETFD) & FD_CLOEXEC);
     assert_int_equal(message.fds[2], -1);

@@ -47,10 +47,13 @@ static struct ipc_keeper_ready keeper_ready(struct lab *lab) {
     struct ipc_keeper_ready ready;
     assert_int_equal(lab_wait_main(lab, &message), 1);
     if (message.type == IPC_ERROR) fail_msg("%s", ((const struct ipc_error *)message.body)->text);
-    assert_int_equal(message.type, IPC_KEEPER_READY);
-    memcpy(&ready, message.body, sizeof(ready));
+    assert_int_equal(message.type, IPC_KEEPER_NAMESPACES);
     lab->user = message.fds[0];
     lab->net = message.fds[1];
+    assert_int_equal(lab_wait_main(lab, &message), 1);
+    if (message.type == IPC_ERROR) fail_msg("%s", ((const struct ipc_error *)message.body)->text);
+    assert_int_equal(message.type, IPC_KEEPER_READY);
+    memcpy(&ready, message.body, sizeof(ready));
     return ready;
 }
 
@@ -98,6 +101,10 @@ static void plain_stop(struct lab *lab) {
 static void expect_error(struct lab *lab, const char *const *words, size_t count) {
     struct channel_message message;
     assert_int_equal(lab_wait_main(lab, &message), 1);
+    if (message.type == IPC_KEEPER_NAMESPACES) {
+        channel_message_close(&message);
+        assert_int_equal(lab_wait_main(lab, &message), 1);
+    }
     assert_int_equal(message.type, IPC_ERROR);
     const char *text = ((const struct ipc_error *)message.body)->text;
     for (size_t i = 0; i < count; i++)
