@@ -39,6 +39,9 @@ struct h2_relay {
     bool waiting;                  // there may be requests to begin
     bool shutting;                 // all was said; the client may close
     bool client_failed;            // its connection did
+    bool ended[H2_SIDES];          // of that side, what is in its input is the last; orderly or not:
+    bool orderly[H2_SIDES];
+    bool pumping;
     bool dead;
 };
 
@@ -62,7 +65,6 @@ bool h2_relay_allowed(const struct flow *flow) {
 static unsigned h2_relay_status(enum policy_reason reason) {
     if (reason == POLICY_BAD_REQUEST) return 400;
     if (reason == POLICY_NAME_MISMATCH) return 421;
-    if (reason == POLICY_LIMIT_EXCEEDED) return 431;
     return reason == POLICY_UPSTREAM_FAILED || reason == POLICY_BINDING_FAILED ? 502 : 403;
 }
 
@@ -71,7 +73,8 @@ static void h2_relay_answer(struct h2_relay *relay, struct h2_stream *stream, co
     struct buf body = BUF_INIT;
     refusal_json(relay->flow->gate, request, decision, decision->reason == POLICY_UPSTREAM_FAILED ? intercept_why(relay->flow) : NULL, &body);
     if (body.failed) relay->bridge->broken = true;
-    h2_stream_answer(stream, h2_relay_status(decision->reason), policy_reason_name(decision->reason),
+    unsigned status = stream->head.too_large ? 431 : h2_relay_status(decision->reason);
+    h2_stream_answer(stream, status, policy_reason_name(decision->reason),
                      body.data ? body.data : "", body.len);
     buf_done(&body);
 }
@@ -118,9 +121,9 @@ static bool h2_relay_judge(struct h2_relay *relay, struct h2_stream *stream) {
     struct policy_request request = h2_relay_request(relay->flow);
     struct wire_slice method = h2_head_find(&stream->head, ":method");
     bool connect = method.len == 7 && memcmp(method.data, "CONNECT", 7) == 0;
+    bool trace = method.len == 5 && memcmp(method.data, "TRACE", 5) == 0; // would be told its values
     struct policy_decision decision = policy_decide(relay->flow->gate->policy, &request);
-    if (stream->head.too_large) h2_relay_refuse_reason(relay, stream, POLICY_LIMIT_EXCEEDED);
-    else if (connect) h2_relay_refuse_reason(relay, stream, POLICY_BAD_REQUEST);
+    if (stream->head.too_large || connect || trace) h2_relay_refuse_reason(relay, stream, POLICY_BAD_REQUEST);
     else if (!h2_relay_names_host(relay->flow, &stream->head)) h2_relay_refuse_reason(relay, stream, POLICY_NAME_MISMATCH);
     else if (decision.verdict != POLICY_ALLOW) h2_relay_refuse(relay, stream, decision);
     else if (!relay->ends[H2_SERVER]) h2_relay_unreachable(relay, stream);
@@ -226,7 +229,7 @@ static void h2_relay_secret_sent(void *data) {
     struct h2_relay *relay = data;
     relay->secret_out = false;
     h2_bridge_sent(relay->bridge, H2_SERVER);
-    if (!relay->dead) event_active(relay->wake, EV_TIMEOUT, 0);
+    if (!relay->dead && !relay->pumping) event_active(relay->wake, EV_TIMEOUT, 0);
 }
 
 // What is to be said to a side, as far as it takes it. Whether there was any.
@@ -276,14 +279,27 @@ static void h2_relay_finish(struct h2_relay *relay) {
     relay->shutting = true;
 }
 
+// The end of a side, once all that came before it was taken.
+static bool h2_relay_end(struct h2_relay *relay, enum h2_side side) {
+    if (!relay->ended[side]) return false;
+    bool left = evbuffer_get_length(stream_input(relay->ends[side])) > 0;
+    if (left && !relay->bridge->over[side] && !relay->client_failed) return false;
+    relay->ended[side] = false;
+    h2_bridge_ended(relay->bridge, side, relay->orderly[side]);
+    return true;
+}
+
 static void h2_relay_pump(struct h2_relay *relay) {
     bool any = !relay->shutting;
+    relay->pumping = true;
     while (any && !relay->bridge->broken) {
         any = false;
-        for (enum h2_side side = H2_CLIENT; side < H2_SIDES; side++) any |= h2_relay_take(relay, side);
+        for (enum h2_side side = H2_CLIENT; side < H2_SIDES; side++)
+            any |= h2_relay_take(relay, side) || h2_relay_end(relay, side);
         if (relay->waiting) h2_relay_begin(relay);
         for (enum h2_side side = H2_CLIENT; side < H2_SIDES; side++) any |= h2_relay_give(relay, side);
     }
+    relay->pumping = false;
     if (!h2_bridge_done(relay->bridge)) h2_relay_balance(relay);
     if (h2_bridge_done(relay->bridge)) h2_relay_finish(relay);
 }
@@ -314,7 +330,8 @@ static void h2_relay_ended(struct stream *stream, int error, void *data) {
         return;
     }
     relay->client_failed |= side == H2_CLIENT && error < 0;
-    h2_bridge_ended(relay->bridge, side, error == 0);
+    relay->ended[side] = true;
+    relay->orderly[side] = error == 0;
     h2_relay_pump(relay);
 }
 
@@ -358,6 +375,8 @@ static void h2_relay_woken(evutil_socket_t fd, short what, void *data) {
 void h2_relay_free(struct h2_relay *relay, bool reset) {
     if (!relay) return;
     relay->dead = true;
+    if (relay->bridge)
+        LIST_FOREACH(&relay->bridge->streams, node) h2_relay_closed(LIST_ENTRY(node, struct h2_stream, link), relay);
     for (enum h2_side side = H2_CLIENT; side < H2_SIDES; side++) stream_free(TAKE_POINTER(relay->ends[side]), reset);
     if (relay->tick) event_del(relay->tick);
     event_active(relay->wake, EV_TIMEOUT, 0);
@@ -373,13 +392,14 @@ static bool h2_relay_open(struct h2_relay *relay) {
     uint64_t now_us = relay->busy_us = clock_us();
     relay->ends[H2_CLIENT] = intercept_take_client(flow);
     relay->ends[H2_SERVER] = intercept_take_upstream(flow);
+    relay->bridge = h2_bridge_new(&h2_relay_handlers, relay, relay->ends[H2_SERVER] != NULL,
+                                  flow->gate->flow_count > H2_RELAY_FEW, now_us);
+    if (!relay->bridge) return false;
     relay->tick = evtimer_new(flow->gate->base, h2_relay_ticks, relay);
     if (!relay->tick || !h2_relay_deadline(relay, H2_RELAY_TICK_S)) return false;
     for (enum h2_side side = H2_CLIENT; side < H2_SIDES; side++)
         if (relay->ends[side]) stream_handle(relay->ends[side], &h2_relay_stream_handlers, relay);
-    relay->bridge = h2_bridge_new(&h2_relay_handlers, relay, relay->ends[H2_SERVER] != NULL,
-                                  flow->gate->flow_count > H2_RELAY_FEW, now_us);
-    return relay->bridge != NULL;
+    return true;
 }
 
 void h2_relay_start(struct flow *flow) {

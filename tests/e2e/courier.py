@@ -218,9 +218,9 @@ class Two:
         self.http = h2.connection.H2Connection(h2.config.H2Configuration(
             header_encoding="latin-1", validate_outbound_headers=False, normalize_outbound_headers=False,
             validate_inbound_headers=True))
-        if window is not None:
-            self.http.local_settings[h2.settings.SettingCodes.INITIAL_WINDOW_SIZE] = window
         self.http.initiate_connection()
+        if window is not None:
+            self.http.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: window})
         self.flush()
         self.answers, self.goaway = {}, None
 

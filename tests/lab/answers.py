@@ -203,7 +203,7 @@ def closing(serving, exchange):
     exchange.start(200)
     exchange.write(b"before ")
     time.sleep(0.1)
-    serving.stream.reset()
+    serving.stream.sock.shutdown(socket.SHUT_RDWR)  # without a word of TLS
 
 
 def reset2(serving, exchange):
