@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs inside the sandbox (guest.py starts it): reads a line of JSON, [function, {arguments}], does it, answers with a line
+"""Runs inside the sandbox (guest.py starts it): reads a line of JSON, [number, function, {arguments}], does it, answers with a line
 of JSON; until its input ends. HTTP over TLS, byte by byte where that matters."""
 import base64
 import json
@@ -218,9 +218,9 @@ class Two:
         self.http = h2.connection.H2Connection(h2.config.H2Configuration(
             header_encoding="latin-1", validate_outbound_headers=False, normalize_outbound_headers=False,
             validate_inbound_headers=True))
-        if window is not None:
-            self.http.local_settings[h2.settings.SettingCodes.INITIAL_WINDOW_SIZE] = window
         self.http.initiate_connection()
+        if window is not None:
+            self.http.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: window})
         self.flush()
         self.answers, self.goaway = {}, None
 
@@ -439,7 +439,7 @@ RUDE = {
 
 # ---- programs ----
 
-def run(argv, env=None, cwd=None, timeout=60, input=None):
+def run(argv, env=None, cwd=None, timeout=30, input=None):
     done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout, check=False, cwd=cwd,
                           env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL if input is None else None,
                           input=None if input is None else input.encode())
@@ -464,12 +464,12 @@ def word(error):
 
 def main():
     for line in sys.stdin:
-        function, arguments = json.loads(line)
+        number, function, arguments = json.loads(line)
         try:
             answer = {"result": globals()[function](**arguments)}
         except Exception as error:  # whatever went wrong is the answer
             answer = {"error": word(error)}
-        print(json.dumps(answer, default=lambda value: value.decode("latin-1")), flush=True)
+        print(json.dumps({**answer, "number": number}, default=lambda value: value.decode("latin-1")), flush=True)
 
 
 if __name__ == "__main__":

@@ -312,6 +312,27 @@ def uploads(host, port, count, size, pause=0):
         return sum(pool.map(one, range(count)))
 
 
+def counters(path, *names):
+    """The sum of counters of /proc/net/snmp (two lines a protocol) or snmp6 (a line each)."""
+    with open(path, encoding="utf-8") as file:
+        lines = [line.split() for line in file]
+    if path.endswith("6"):
+        return sum(int(value) for name, value in lines if name in names)
+    return sum(int(value) for keys, values in zip(lines[::2], lines[1::2]) for name, value in zip(keys, values) if keys[0] + name in names)
+
+
+def upload_packets(host, port, size):
+    """Uploads to a discard server: packets on lo for each megabyte, and how many the sandbox's own kernel refused."""
+    def now():
+        with open("/proc/net/dev", encoding="utf-8") as file:
+            packets = next(int(line.split()[2]) for line in file if line.split()[0] == "lo:")
+        return packets, counters("/proc/net/snmp", "Icmp:OutDestUnreachs") + counters("/proc/net/snmp6", "Icmp6OutDestUnreachs")
+    before = now()
+    sent = uploads(host, port, 1, size)
+    after = now()
+    return [sent, (after[0] - before[0]) * (1 << 20) // size, after[1] - before[1]]
+
+
 def slow_reader(host, port, size, pause):
     """Asks a chargen server for size bytes and reads them in small sips: how many came."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as sock:

@@ -28,7 +28,7 @@ class Guest:
 
     def __init__(self, box, credentials, env=(), allow=(), options=(), limits=None, command=None):
         Guest.counter += 1
-        self.box, self.number = box, Guest.counter
+        self.box, self.number, self.asked = box, Guest.counter, 0
         self.state = os.path.join(box.home, "state")
         shutil.copy(os.path.join(HERE, "courier.py"), box.project)
         policy = {"version": 1, "allow": [{"host": host} for host in ALLOWED] + list(allow), "credentials": credentials}
@@ -55,17 +55,25 @@ class Guest:
 
     def ask(self, function, timeout=RUN_TIMEOUT, **arguments):
         """The operation's answer: {"result"} or {"error"}."""
-        self.process.stdin.write((json.dumps([function, arguments]) + "\n").encode())
+        self.asked += 1
+        self.process.stdin.write((json.dumps([self.asked, function, arguments]) + "\n").encode())
         self.process.stdin.flush()
-        line, end = b"", time.monotonic() + timeout
+        end = time.monotonic() + timeout
+        while True:
+            answer = json.loads(self.line(end, f"{function} {arguments}"))
+            if answer.pop("number") == self.asked:  # else that of one which had no answer in time
+                return answer
+
+    def line(self, end, what):
+        line = b""
         while not line.endswith(b"\n"):
             if not select.select([self.process.stdout], [], [], max(end - time.monotonic(), 0))[0]:
-                raise AssertionError(f"{function} {arguments}: no answer within {timeout} s\n{self.stderr()}")
+                raise AssertionError(f"{what}: no answer in time\n{self.stderr()}")
             data = os.read(self.process.stdout.fileno(), 1 << 16)
             if not data:
-                raise AssertionError(f"{function} {arguments}: the sandbox ended with {self.process.wait(10)}\n{self.stderr()}")
+                raise AssertionError(f"{what}: the sandbox ended with {self.process.wait(10)}\n{self.stderr()}")
             line += data
-        return json.loads(line)
+        return line
 
     def do(self, function, **arguments):
         answer = self.ask(function, **arguments)
@@ -113,7 +121,7 @@ def parse(text):
                 text = text[chunk.end() + size + 2:]
                 if not size:
                     break
-        elif 100 < answer.status < 200 or answer.status in (204, 304):
+        elif 100 <= answer.status < 200 or answer.status in (204, 304):
             pass
         elif answer.header("content-length"):
             size = int(answer.header("content-length"))
@@ -197,7 +205,11 @@ def descendants(pid):
 
 
 def role(guest, name):
-    """The pid of penstock's process in that role that serves this guest."""
-    pids = [pid for pid, line in descendants(guest.process.pid).items() if f"@{name}" in line]
-    assert len(pids) == 1, (name, descendants(guest.process.pid))
-    return pids[0]
+    """The pids of penstock's processes in that role that serve this guest, parents first."""
+    pids = sorted(pid for pid, line in descendants(guest.process.pid).items() if f"@{name}" in line)
+    assert pids, (name, descendants(guest.process.pid))
+    return pids
+
+
+def gate_memory(guest):
+    return sum(memory(pid) for pid in role(guest, "gate"))

@@ -89,7 +89,10 @@ def built(lab):
     folder = lab.path("bin/bound-clients")
     shutil.copytree(os.path.join(HERE, "clients"), folder)
     env = {**lab.user_environment("user"), "HOME": lab.path("run"), "GO111MODULE": "off", "PATH": PATH}
-    for command in (["go", "build", "-o", "fetch-go", "fetch.go"], ["javac", "Fetch.java"]):
+    os.makedirs(lab.path("etc/certs/java"), exist_ok=True)
+    for command in (["go", "build", "-o", "fetch-go", "fetch.go"], ["javac", "Fetch.java"],
+                    ["keytool", "-importcert", "-noprompt", "-alias", "lab", "-file", lab.ca, "-storepass", "changeit",
+                     "-storetype", "JKS", "-keystore", lab.path("etc/certs/java/cacerts")]):
         subprocess.run(command, cwd=folder, env=env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=180)
     shutil.rmtree(lab.path("run/.cache"))
     return folder

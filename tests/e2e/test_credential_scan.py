@@ -83,18 +83,18 @@ def busy(box):
     box.lab.service("bound")
     secrets = Secrets(box, "scan")
     value, variable = "labtok_" + os.urandom(12).hex(), "labtok_" + os.urandom(12).hex()
-    credentials = [{"host": host, "header": "X-Key", "secret": secrets.put(host, value), "scrub": True} for host in ("keys.example", "h2.example")]
+    credentials = [{"host": host, "header": "Authorization", "value": "Bearer {secret}", "secret": secrets.put(host, value)} for host in ("keys.example", "h2.example")]
     credentials += [{"host": "expired.example", "header": "X-Key", "secret": secrets.put("expired", value)},
                     {"binding": "github", "secret": "env:THE_TOKEN"}]
     with Guest(box, credentials, {"THE_TOKEN": variable}) as guest:
         said = [guest.run("sh", "-c", command) for command in (
-            "curl -sSv https://keys.example/headers", "curl -sSv --http2 https://h2.example/headers", "curl -sSv https://expired.example/",
+            "curl -sSv https://keys.example/hints", "curl -sSv --http2 https://h2.example/hints", "curl -sSv https://expired.example/",
             "git ls-remote https://github.com/octo/hello", "curl -sSv https://api.github.com/user",
             "GIT_CURL_VERBOSE=1 GIT_TRACE=1 git ls-remote https://github.com/octo/hello 2>&1",
             "ulimit -c unlimited; cd /tmp; sh -c 'kill -SEGV $$'; ls",
-            "curl -sSv -H 'X-Key: {secret}' https://keys.example/rude/garbage --http1.1")]
-        assert guest.do("websocket", host="keys.example") in ([True, 0x88], "HTTP/1.1 401 Lab")
-        assert "200" in guest.do("hold", host="keys.example", name="open")
+            "curl -sSv -H 'Authorization: {secret}' https://keys.example/rude/garbage --http1.1")]
+        assert guest.do("websocket", host="keys.example") == [True, 0x88]
+        assert "101" in guest.do("hold", host="keys.example", name="open", upgrade=True)
         yield guest, [value, variable], said
 
 
@@ -125,7 +125,7 @@ def test_what_programs_were_told(busy):
 @pytest.mark.parametrize("which", [0, 1])
 def test_sandbox(busy, which):
     guest, secrets, _ = busy
-    answer = guest.do("run", argv=["/usr/bin/python3", "-B", "-c", SCAN, hidden(secrets[which])], timeout=100)
+    answer = guest.do("run", argv=["/usr/bin/python3", "-B", "-c", SCAN, hidden(secrets[which])])
     assert answer["code"] == 0, answer
     result = json.loads(answer["out"])
     assert result["found"] == [] and result["read"] > 50, result

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bound hosts by HTTP/2 and gRPC: each stream on its own, streaming, trailers, limits, hostile peers. Rules: CREDENTIALS.md."""
+import hashlib
 import json
 import time
 
 import pytest
 
-from guest import UNBOUND, Guest, Secrets, bearer, got, memory, role, since, values
-from test_interception import BULK, ROOM, crc_of_pattern
+from guest import UNBOUND, Guest, Secrets, bearer, got, gate_memory, since, values
+from test_interception import BULK, ROOM
 
 HOST = "h2.example"
 
@@ -88,11 +89,10 @@ def test_same_authority_in_other_clothes(guest, same):
 
 
 def test_authority_by_the_host_header(box, guest):
-    """RFC 9113 8.3.1: Host is as good as :authority; two that differ are refused."""
-    good, bad = ({"authority": "-", "headers": [["host", host]]} for host in (HOST, UNBOUND))
-    answers, seen = since(box, lambda: [*h2(guest, good), *guest.do("h2", host=HOST, requests=[bad], silence=4)], event="request")
-    assert [answer["status"] for answer in answers] in ([200, 421], [200, 400]), answers
-    assert len(seen) == 1
+    """Clients that speak HTTP/2 themselves have to say :authority (RFC 9113 8.3.1); Host is no way around it."""
+    requests = [{"authority": "-", "headers": [["host", host]]} for host in (HOST, UNBOUND)]
+    answers, seen = since(box, lambda: h2(guest, *requests), event="request")
+    assert [answer["status"] for answer in answers] == [421, 421] and not seen, (answers, seen)
 
 
 def test_no_connection_is_shared_by_hosts(box, guest):
@@ -155,9 +155,10 @@ def test_methods(guest, method):
     assert answer["status"] == 200, answer
 
 
-def test_trace_is_refused(box, guest):
+def test_trace_gets_no_credential(box, guest):
+    """It would give it back."""
     (answer,), seen = since(box, lambda: h2(guest, {"method": "TRACE"}), event="request")
-    assert answer["status"] in (400, 403, 405, None) and not seen, answer
+    assert "labtok" not in str(answer) + str(seen), (answer, seen)
 
 
 def test_headers_of_answers_stay_apart(guest):
@@ -166,38 +167,45 @@ def test_headers_of_answers_stay_apart(guest):
 
 
 def test_large_upload(guest):
-    before = memory(role(guest, "gate"))
+    before = gate_memory(guest)
     answer = guest.do("h2_bulk", host=HOST, path="/upload", size=BULK // 4, upload=True)
     assert answer["text"] == answer["sent"], answer
-    assert memory(role(guest, "gate")) - before < ROOM
+    assert gate_memory(guest) - before < ROOM
 
 
 def test_large_download(guest):
-    before = memory(role(guest, "gate"))
-    answer = guest.do("h2_bulk", host=HOST, path=f"/download/{BULK}", pause=1)
-    assert answer == {"status": 200, "count": BULK, "crc": crc_of_pattern()}, answer
-    assert memory(role(guest, "gate")) - before < ROOM
+    before = gate_memory(guest)
+    done = guest.run("sh", "-c", f"curl -sS --http2 https://h2.example/download/{BULK} | sha256sum")
+    digest = hashlib.sha256(b"0123456789abcdef" * (BULK // 16)).hexdigest()
+    assert done["out"].split()[0] == digest and gate_memory(guest) - before < ROOM, done
+
+
+def test_nobody_reads(guest):
+    """What a slow client has not read yet is not kept in the gate."""
+    before = gate_memory(guest)
+    answer = guest.do("h2_bulk", host=HOST, path=f"/download/{BULK // 8}", pause=1.5)
+    assert answer["count"] == BULK // 8 and gate_memory(guest) - before < 8 << 20, answer
 
 
 def test_windows_bound_what_is_held(guest):
     """Ten large answers of which nothing is read: no more than the client's windows comes, and the gate keeps little."""
-    before = memory(role(guest, "gate"))
+    before = gate_memory(guest)
     count = guest.do("h2_unread", host=HOST, path="/download/100000000", streams=10, seconds=2)
-    assert 0 < count <= 65535 and memory(role(guest, "gate")) - before < 16 << 20, count
+    assert 0 < count <= 65535 and gate_memory(guest) - before < 16 << 20, count
     works(guest)
 
 
 def test_server_that_reads_nothing(guest):
     """An upload that the server never takes is held up at the client."""
-    before = memory(role(guest, "gate"))
+    before = gate_memory(guest)
     done = guest.run("sh", "-c", "head -c 200000000 /dev/zero | curl -sS --http2 -T - --max-time 3 https://h2.example/silent")
-    assert done["code"] == 28 and memory(role(guest, "gate")) - before < 16 << 20, done
+    assert done["code"] == 28 and gate_memory(guest) - before < 16 << 20, done
     works(guest)
 
 
 # ---- limits and hostile peers ----
 
-@pytest.mark.parametrize("pairs", [[["x-large", "a" * 200000]], [[f"x-{number}", "a" * 100] for number in range(2000)]], ids=["size", "count"])
+@pytest.mark.parametrize("pairs", [[["x-large", "a" * 20000]] * 12, [[f"x-{number}", "a" * 100] for number in range(2000)]], ids=["size", "count"])
 def test_limits_of_heads(box, guest, pairs):
     answers, seen = since(box, lambda: guest.ask("h2", host=HOST, requests=[{"headers": pairs}], silence=4), event="request")
     assert not seen and answers.get("result", [{"status": None}])[0]["status"] in (None, 400, 431), str(answers)[:1000]
@@ -208,11 +216,11 @@ def test_limits_of_heads(box, guest, pairs):
                                   "window overflow", "no increment", "bad compression", "huge frame", "even stream", "push"])
 def test_hostile_clients(box, guest, kind):
     """The connection ends (floods of small frames may also be worked off), the gate has kept nothing, the next one works."""
-    before, started = memory(role(guest, "gate")), time.monotonic()
+    before, started = gate_memory(guest), time.monotonic()
     answer = guest.do("h2_rude", host=HOST, kind=kind)
     assert answer["first"] == answer["after"] == 200, answer
     assert answer["end"] != "silent" or kind in ("pings", "settings", "priorities", "empty data"), answer
-    assert memory(role(guest, "gate")) - before < 16 << 20 and time.monotonic() - started < 20
+    assert gate_memory(guest) - before < 16 << 20 and time.monotonic() - started < 20
 
 
 def test_rapid_reset_reaches_the_server_slowly(box, guest):
@@ -222,22 +230,27 @@ def test_rapid_reset_reaches_the_server_slowly(box, guest):
 
 
 # status that a client may see, and what comes with it; None: no answer or 502.
-RUDE = {"goaway": 200, "closing": 200, "reset": 200, "continuation": None, "bomb": None, "pings": 200, "push": 200, "garbage": None,
+RUDE = {"closing": 200, "reset": 200, "continuation": None, "bomb": None, "pings": 200, "push": 200, "garbage": None,
         "order": None, "status": None}
 
 
 @pytest.mark.parametrize("kind", RUDE)
 def test_rude_servers(guest, kind):
-    before = memory(role(guest, "gate"))
+    before = gate_memory(guest)
     answers = guest.ask("h2", host=HOST, requests=[{"path": f"/rude/{kind}"}], silence=8)
     answer = answers.get("result", [{"status": None, "body": "", "reset": 1}])[0]
     assert answer["status"] in (None, 502, RUDE[kind]), answers
     assert answer.get("connection") != "silent", answers
-    if kind == "goaway":
-        assert answer["body"] == "before after\n" and answer["reset"] is None, answers
     if kind in ("closing", "reset"):
         assert answer["reset"] is not None or answer["connection"], "the client knows that it is not whole"
-    assert memory(role(guest, "gate")) - before < 16 << 20
+    assert gate_memory(guest) - before < 16 << 20
+    works(guest)
+
+
+def test_server_that_goes_away_in_order(guest):
+    """GOAWAY in the middle of an answer, which still comes whole."""
+    done = guest.run("curl -sS --http2 https://h2.example/rude/goaway")
+    assert done["code"] == 0 and done["out"] == "before after\n", done
     works(guest)
 
 

@@ -55,6 +55,7 @@ static const struct {
     {IPC_SOURCE_END, sizeof(struct ipc_source_answer)},
     {IPC_GATE_VAULT, 0},
     {IPC_GATE_VAULT_LOST, 0},
+    {IPC_KEEPER_NAMESPACES, 0},
 };
 _Static_assert(ARRAY_LENGTH(kinds) == IPC_TYPE_COUNT - 1, "one row a type, at the end: letters must not move");
 
@@ -64,6 +65,16 @@ static void check_text(const char *text, size_t size) {
 
 static void check_ports(const struct ipc_ports *ports) {
     if (ports->count > IPC_PORTS_MAX) abort();
+}
+
+static void check_decisions(const void *body, size_t len) {
+    struct ipc_decision decision;
+    size_t at = 0;
+    while (at < len) {
+        if (!ipc_decision_next(body, len, &at, &decision)) abort();
+        check_text(decision.name, NAME_SIZE);
+        check_text(decision.hint, sizeof(decision.hint));
+    }
 }
 
 static void check_body(enum ipc_type type, const void *body, size_t len) {
@@ -80,7 +91,6 @@ static void check_body(enum ipc_type type, const void *body, size_t len) {
         struct ipc_source_ask source;
         struct ipc_mapping mapping;
         struct ipc_gate_start gate_start;
-        struct ipc_decision decision;
         struct ipc_resolver_start resolver_start;
         struct ipc_query query;
         struct ipc_answer answer;
@@ -104,8 +114,7 @@ static void check_body(enum ipc_type type, const void *body, size_t len) {
     if (type == IPC_MAPPING) check_text(as.mapping.name, NAME_SIZE);
     if (type == IPC_MAPPING && as.mapping.index >= IPC_MAPPINGS_MAX) abort();
     if (type == IPC_GATE_START) check_text(as.gate_start.sandbox, sizeof(as.gate_start.sandbox));
-    if (type == IPC_DECISION) check_text(as.decision.name, NAME_SIZE);
-    if (type == IPC_DECISION) check_text(as.decision.hint, sizeof(as.decision.hint));
+    if (type == IPC_DECISION) check_decisions(body, len);
     if (type == IPC_RESOLVER_START && as.resolver_start.count > IPC_SERVERS_MAX) abort();
     if (type == IPC_QUERY) check_text(as.query.name, NAME_SIZE);
     if (type == IPC_ANSWER && as.answer.length != len - sizeof(as.answer)) abort();

@@ -94,11 +94,14 @@ static void turn(void) {
 
 static bool next_record(struct ipc_decision *ret_record) {
     static _Alignas(max_align_t) uint8_t buffer[CHANNEL_BUFFER_SIZE];
-    struct channel_message message;
+    static struct channel_message message;
+    static size_t at;
+    if (at < message.length) return ipc_decision_next(message.body, message.length, &at, ret_record);
+    journal_flush(gate.journal);
+    message.length = at = 0;
     if (channel_receive(main_end, buffer, sizeof(buffer), &message) != 1) return false;
     assert_int_equal(message.type, IPC_DECISION);
-    memcpy(ret_record, message.body, sizeof(*ret_record));
-    return true;
+    return ipc_decision_next(message.body, message.length, &at, ret_record);
 }
 
 #define BYTES(text) (text), sizeof(text) - 1

@@ -39,10 +39,10 @@ static void test_sizes(void **state) {
         {IPC_KEEPER_PORTS, 132, 0},
         {IPC_GATE_SOCKETS, 0, 7},
         {IPC_MAPPINGS_END, 0, 0},
-        {IPC_GATE_START, 65, 2},
+        {IPC_GATE_VAULT, 0, 1},
+        {IPC_GATE_VAULT_LOST, 0, 0},
         {IPC_GATE_READY, 0, 0},
         {IPC_GATE_ACTIVE, 24, 0},
-        {IPC_DECISION, sizeof(struct ipc_decision), 0},
         {IPC_RESOLVER_START, sizeof(struct ipc_resolver_start), 0},
         {IPC_RESOLVER_READY, 0, 0},
         {IPC_RESOLVER_GATE, 0, 1},
@@ -67,6 +67,8 @@ static void test_sizes(void **state) {
         if (rows[i].size) assert_int_equal(check_at(rows[i].type, zeros, rows[i].size - 1, rows[i].fds), -EBADMSG);
         if (rows[i].fds && rows[i].type != IPC_KEEPER_START) assert_int_equal(check_at(rows[i].type, zeros, rows[i].size, rows[i].fds - 1), -EBADMSG);
     }
+    for (size_t fds = 0; fds <= IPC_FDS_MAX; fds++) // with the vault's channel, and with roots of trust
+        assert_int_equal(check_at(IPC_GATE_START, zeros, 65, fds), fds >= 2 && fds <= 4 ? 0 : -EBADMSG);
     assert_int_equal(check_at(0, zeros, 0, 0), -EBADMSG);
     assert_int_equal(check_at(IPC_TYPE_COUNT, zeros, 0, 0), -EBADMSG);
     assert_int_equal(ipc_check(UINT32_MAX, zeros, 0, 0), -EBADMSG);
@@ -152,28 +154,57 @@ static void test_plain(void **state) {
     assert_int_equal(check_at(IPC_GATE_LISTENERS, "x", 1, 1), -EBADMSG);
 }
 
+static int check_packed(const struct ipc_decision *decision) {
+    uint8_t bytes[IPC_DECISION_PACKED_MAX];
+    return check_at(IPC_DECISION, bytes, ipc_decision_pack(decision, bytes), 0);
+}
+
 static void test_decision(void **state) {
     (void)state;
-    const struct ipc_decision good = {
-        .event = 1, .protocol = 3, .verdict = 2, .reason = 22, .app = 3, .address = addr_ipv4(0x01020304)};
-    GOOD(IPC_DECISION, good);
+    const struct ipc_decision good = {.event = 1, .protocol = 3, .verdict = 2, .reason = 22, .app = 3,
+                                      .address = addr_ipv4(0x01020304), .name = "a.example", .hint = "--allow a.example"};
+    assert_int_equal(check_packed(&good), 0);
     const size_t offsets[] = {
         offsetof(struct ipc_decision, event),        offsetof(struct ipc_decision, protocol),
-        offsetof(struct ipc_decision, verdict),      offsetof(struct ipc_decision, reason),
-        offsetof(struct ipc_decision, app),          offsetof(struct ipc_decision, address),
+        offsetof(struct ipc_decision, verdict),      offsetof(struct ipc_decision, app),
+        offsetof(struct ipc_decision, address),
         offsetof(struct ipc_decision, address) + 16, // behind an IPv4 address there are zeros
     };
     for (size_t i = 0; i < sizeof(offsets) / sizeof(offsets[0]); i++) {
         struct ipc_decision decision = good;
         ((uint8_t *)&decision)[offsets[i]]++;
-        BAD(IPC_DECISION, decision);
+        assert_int_equal(check_packed(&decision), -EBADMSG);
     }
     struct ipc_decision decision = good;
-    memset(decision.name, 'x', sizeof(decision.name));
-    BAD(IPC_DECISION, decision);
+    decision.reason = 200;
+    assert_int_equal(check_packed(&decision), -EBADMSG);
     decision = good;
-    memset(decision.hint, 'x', sizeof(decision.hint));
-    BAD(IPC_DECISION, decision);
+    decision.name[1] = '\n';
+    assert_int_equal(check_packed(&decision), -EBADMSG);
+}
+
+// Many in one message come out as they went in; a message that is cut anywhere but between two is refused.
+static void test_packed_decisions(void **state) {
+    (void)state;
+    uint8_t bytes[4 * IPC_DECISION_PACKED_MAX];
+    size_t len = 0, at = 0, ends[4];
+    struct ipc_decision in[4] = {{.port = 1}, {.port = 2, .name = "b.example"}, {.port = 3, .hint = "h"}, {.port = 4}}, out;
+    memset(in[3].name, 'n', sizeof(in[3].name) - 1); // the longest
+    memset(in[3].hint, 'h', sizeof(in[3].hint) - 1);
+    for (size_t i = 0; i < 4; i++) ends[i] = len += ipc_decision_pack(&in[i], bytes + len);
+    for (size_t i = 0; i < 4; i++) {
+        assert_true(ipc_decision_next(bytes, len, &at, &out));
+        assert_int_equal(at, ends[i]);
+        assert_int_equal(out.port, i + 1);
+        assert_string_equal(out.name, in[i].name);
+        assert_string_equal(out.hint, in[i].hint);
+    }
+    assert_false(ipc_decision_next(bytes, len, &at, &out));
+    for (size_t cut = 0; cut <= len; cut++) {
+        bool whole = false;
+        for (size_t i = 0; i < 4; i++) whole |= cut == ends[i];
+        assert_int_equal(check_at(IPC_DECISION, bytes, cut, 0), whole ? 0 : -EBADMSG);
+    }
 }
 
 static void test_query(void **state) {
@@ -329,7 +360,7 @@ static void test_vault_tails(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes),    cmocka_unit_test(test_texts), cmocka_unit_test(test_counts), cmocka_unit_test(test_plain),
-        cmocka_unit_test(test_decision), cmocka_unit_test(test_query), cmocka_unit_test(test_answer),
+        cmocka_unit_test(test_decision), cmocka_unit_test(test_packed_decisions), cmocka_unit_test(test_query), cmocka_unit_test(test_answer),
         cmocka_unit_test(test_policy),   cmocka_unit_test(test_vault), cmocka_unit_test(test_vault_tails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
