@@ -46,11 +46,19 @@ void buf_append(struct buf *buf, const void *bytes, size_t len) {
 
 void buf_printf(struct buf *buf, const char *format, ...) {
     va_list args;
+    size_t room = buf->failed ? 0 : buf->size - buf->len;
     va_start(args, format);
-    int len = vsnprintf(NULL, 0, format, args);
+    int len = vsnprintf(room ? buf->data + buf->len : NULL, room, format, args);
     va_end(args);
     if (len < 0) buf->failed = true;
-    if (len <= 0 || !buf_reserve(buf, (size_t)len)) return;
+    if (len > 0 && (size_t)len < room) { // it has been written
+        buf->len += (size_t)len;
+        return;
+    }
+    if (len <= 0 || !buf_reserve(buf, (size_t)len)) {
+        if (room) buf->data[buf->len] = '\0';
+        return;
+    }
     va_start(args, format);
     vsnprintf(buf->data + buf->len, buf->size - buf->len, format, args);
     va_end(args);

@@ -50,12 +50,13 @@ void decision_log_learn(struct decision_log *log, const struct learn *learn) { l
 
 // Fields of a line, written as they come: main does this twice for each connection, so not by way of a tree of values.
 static void decision_log_string(struct buf *line, const char *key, const char *text) {
-    buf_printf(line, ",\"%s\":", key);
+    buf_append(line, ",\"", 2);
+    buf_append(line, key, strlen(key));
     if (!text) {
-        buf_append(line, "null", 4);
+        buf_append(line, "\":null", 6);
         return;
     }
-    buf_append(line, "\"", 1);
+    buf_append(line, "\":\"", 3);
     for (; *text; text++) {
         size_t plain = 0;
         while (text[plain] >= ' ' && text[plain] < 0x7f && text[plain] != '"' && text[plain] != '\\') plain++;
@@ -82,7 +83,9 @@ static void decision_log_line(struct decision_log *log, const struct ipc_decisio
     const char *rule = NULL;
     if (policy && record->rule != POLICY_RULE_NONE) rule = policy_rule_info(policy, record->rule).text;
     if (record->address.family != ADDR_NONE) addr_format(&record->address, address);
-    buf_printf(line, "{\"time\":\"%s\"", clock_text(time));
+    buf_append(line, "{\"time\":\"", 9);
+    buf_append(line, time, strlen(clock_text(time)));
+    buf_append(line, "\"", 1);
     decision_log_string(line, "sandbox", log->sandbox);
     decision_log_string(line, "event", flow ? "flow" : "decision");
     decision_log_string(line, "protocol", policy_protocol_name(record->protocol));
@@ -96,7 +99,8 @@ static void decision_log_line(struct decision_log *log, const struct ipc_decisio
         buf_printf(line, ",\"bytes_out\":%" PRIu64 ",\"bytes_in\":%" PRIu64 ",\"duration_ms\":%.3f", record->bytes_out,
                    record->bytes_in, (double)record->duration_us / 1000);
     } else {
-        buf_printf(line, ",\"bytes_out\":null,\"bytes_in\":null,\"duration_ms\":null");
+        static const char none[] = ",\"bytes_out\":null,\"bytes_in\":null,\"duration_ms\":null";
+        buf_append(line, none, sizeof(none) - 1);
     }
     // What would allow it is the reader's next question.
     if (record->hint[0]) decision_log_string(line, "hint", record->hint);

@@ -28,6 +28,7 @@ struct denials {
     struct denial *rows;
     size_t count;
     bool lost; // destinations that found no place
+    uint32_t hashes[DENIALS_MAX]; // of rows: a row is large, and each denial looks for its own
 };
 
 struct denials *denials_new(void) { return NEW(struct denials); }
@@ -46,15 +47,25 @@ static bool is_same(const struct denial *row, const struct ipc_decision *record)
     return place && row->protocol == record->protocol && row->reason == record->reason;
 }
 
+static uint32_t hash_of(const struct ipc_decision *record) {
+    uint32_t hash = UINT32_C(2166136261) ^ record->reason ^ (uint32_t)record->protocol << 8;
+    for (const char *at = record->name; *at; at++) hash = (hash ^ (uint8_t)*at) * UINT32_C(16777619);
+    for (size_t i = 0; !record->name[0] && i < sizeof(record->address.bytes); i++)
+        hash = (hash ^ record->address.bytes[i]) * UINT32_C(16777619);
+    return hash;
+}
+
 static struct denial *find_row(struct denials *denials, const struct ipc_decision *record) {
     if (!denials->rows) denials->rows = NEW_ARRAY(struct denial, DENIALS_MAX);
     if (!denials->rows) return NULL;
+    uint32_t hash = hash_of(record);
     for (size_t i = 0; i < denials->count; i++)
-        if (is_same(&denials->rows[i], record)) return &denials->rows[i];
+        if (denials->hashes[i] == hash && is_same(&denials->rows[i], record)) return &denials->rows[i];
     if (denials->count == DENIALS_MAX) {
         denials->lost = true;
         return NULL;
     }
+    denials->hashes[denials->count] = hash;
     struct denial *row = &denials->rows[denials->count++];
     *row = (struct denial){.address = record->address, .protocol = record->protocol, .reason = record->reason};
     memcpy(row->name, record->name, sizeof(row->name));

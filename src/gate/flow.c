@@ -137,7 +137,7 @@ static void flow_timer(evutil_socket_t fd, short what, void *data) {
     (void)fd;
     (void)what;
     struct flow *flow = data;
-    if (flow->state == FLOW_SNIFFING) sniff_deadline(flow);
+    if (flow->state == FLOW_SNIFFING) sniff_timeout(flow);
     else if (flow->state == FLOW_ASKING) door_deadline(flow);
     else if (flow->state == FLOW_OPENING) intercept_deadline(flow);
     else flow_end(flow, flow->state != FLOW_LINGERING);

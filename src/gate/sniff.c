@@ -261,17 +261,27 @@ static void sniff_spoke(evutil_socket_t fd, short what, void *data) {
     if (policy_decide(flow->gate->policy, &request).verdict == POLICY_DENY) sniff_deadline(flow);
 }
 
+static bool sniff_watch(struct flow *flow, int fd, event_callback_fn callback, struct event **ret_event) {
+    *ret_event = event_new(flow->gate->base, fd, EV_READ | EV_PERSIST, callback, flow);
+    return *ret_event && event_add(*ret_event, NULL) == 0;
+}
+
+// Few clients leave the first word to the server, so a server that must not have it is listened to a moment later.
+static bool sniff_listens_later(const struct flow *flow) {
+    return flow->upstream >= 0 && !flow->open_destination && !flow->opening->back;
+}
+
+void sniff_timeout(struct flow *flow) {
+    if (!sniff_listens_later(flow)) sniff_deadline(flow);
+    else if (!sniff_watch(flow, flow->upstream, sniff_spoke, &flow->opening->back) || !flow_deadline(flow, GATE_SNIFF_MS))
+        flow_end(flow, true);
+}
+
 void sniff_start(struct flow *flow) {
     struct opening *opening = flow->opening;
-    struct event_base *base = flow->gate->base;
     flow->state = FLOW_SNIFFING;
-    opening->readable = event_new(base, flow->fd, EV_READ | EV_PERSIST, sniff_readable, flow);
-    bool ready = opening->readable && event_add(opening->readable, NULL) == 0;
-    if (ready && flow->upstream >= 0) {
-        event_callback_fn back = flow->open_destination ? sniff_back : sniff_spoke;
-        opening->back = event_new(base, flow->upstream, EV_READ | EV_PERSIST, back, flow);
-        ready = opening->back && event_add(opening->back, NULL) == 0;
-    }
-    if (!ready || !flow_deadline(flow, GATE_SNIFF_MS)) flow_end(flow, true);
+    bool ready = sniff_watch(flow, flow->fd, sniff_readable, &opening->readable);
+    if (ready && flow->upstream >= 0 && flow->open_destination) ready = sniff_watch(flow, flow->upstream, sniff_back, &opening->back);
+    if (!ready || !flow_deadline(flow, sniff_listens_later(flow) ? GATE_LISTEN_MS : GATE_SNIFF_MS)) flow_end(flow, true);
     else if (opening->len > 0) sniff_decide(flow); // what a client of a door sent at once with its request
 }

@@ -41,6 +41,7 @@ enum gate_time { // milliseconds
     GATE_STAGGER_MS = 250,     // RFC 8305 5
     GATE_ACCEPT_MS = 5000,     // from letting a SYN through to its accept
     GATE_SNIFF_MS = 10000,     // for the first bytes
+    GATE_LISTEN_MS = 20,       // until a server that may not speak first is listened to
     GATE_LINGER_MS = 2000,     // for the peer to read a refusal
     GATE_TLS_MS = 10000,       // each handshake of an opened connection
     GATE_HTTP_IDLE_MS = 600000 // between bytes of an HTTP connection
@@ -201,6 +202,7 @@ void syn_accept(evutil_socket_t fd, short what, void *data);
 
 // sniff.c
 void sniff_start(struct flow *flow);
+void sniff_timeout(struct flow *flow);
 void sniff_deadline(struct flow *flow); // the client said nothing, or not enough
 
 // http_relay.c

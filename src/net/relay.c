@@ -154,6 +154,22 @@ static void relay_end(struct relay *relay, int error) {
     list_append(&relay->engine->ended, &relay->idle);
 }
 
+// EPOLLOUT is asked for once the side has refused bytes: few ever do, and each that is watched so tells at once that it does
+// not.
+static int relay_watch(struct relay *relay, int side, int operation, uint32_t out) {
+    struct epoll_event event = {
+        .events = EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLET | out,
+        .data.u64 = (uint64_t)(uintptr_t)relay | (uint64_t)side,
+    };
+    return epoll_ctl(relay->engine->epoll, operation, relay->fds[side], &event) < 0 ? -errno : 0;
+}
+
+// 0, or a negative errno that ends the relay.
+static int relay_full(struct relay *relay, int side) {
+    relay_clear(relay, RELAY_WRITABLE, side);
+    return relay_watch(relay, side, EPOLL_CTL_MOD, EPOLLOUT);
+}
+
 // How many more bytes may be read from the side (the pipe is empty).
 static size_t relay_allowance(const struct relay *relay, int from) {
     if (from != RELAY_SANDBOX || relay->max_out == 0) return RELAY_TURN_BYTES;
@@ -180,8 +196,8 @@ static ssize_t relay_copy(struct relay *relay, int from, size_t max) {
     if ((size_t)got < size && !relay_has(relay, RELAY_WARY, from)) relay_clear(relay, RELAY_READABLE, from);
     ssize_t sent = send(relay->fds[!from], bytes, (size_t)got, MSG_NOSIGNAL | MSG_DONTWAIT);
     int error = sent < 0 ? errno : 0;
-    if (error != 0 && error != EAGAIN && error != EINTR) return -error;
-    if (error == EAGAIN) relay_clear(relay, RELAY_WRITABLE, !from);
+    if (error == EAGAIN) error = -relay_full(relay, !from);
+    if (error != 0 && error != EINTR) return -error;
     if (sent < 0) sent = 0;
     relay->bytes[from] += (size_t)sent;
     if (sent == got) return sent;
@@ -192,7 +208,10 @@ static ssize_t relay_copy(struct relay *relay, int from, size_t max) {
 
 static ssize_t relay_drain(struct relay *relay, int from) {
     ssize_t moved = relay_pipe_drain(relay->pipes[from], relay->fds[!from]);
-    if (moved == -EAGAIN) relay_clear(relay, RELAY_WRITABLE, !from);
+    if (moved == -EAGAIN) {
+        int error = relay_full(relay, !from);
+        return error < 0 ? error : -EAGAIN;
+    }
     if (moved == 0) return -EIO;
     if (moved > 0) relay->bytes[from] += (size_t)moved;
     return moved;
@@ -403,14 +422,6 @@ void relay_engine_free(struct relay_engine *engine) {
     free(engine);
 }
 
-static int relay_watch(struct relay *relay, int side) {
-    struct epoll_event event = {
-        .events = EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLRDHUP | EPOLLET,
-        .data.u64 = (uint64_t)(uintptr_t)relay | (uint64_t)side,
-    };
-    return epoll_ctl(relay->engine->epoll, EPOLL_CTL_ADD, relay->fds[side], &event) < 0 ? -errno : 0;
-}
-
 void relay_prepare(int fd) {
     int one = 1, unsent = RELAY_UNSENT_BYTES;
     // Only TCP has them; what else is relayed does without.
@@ -443,7 +454,7 @@ int relay_start(struct relay_engine *engine, struct relay *relay, int sandbox_fd
             relay->pipes[side] = relay_pipe_memory(bytes[side], lengths[side]);
             if (!relay->pipes[side]) error = -ENOMEM;
         }
-        if (error == 0) error = relay_watch(relay, side);
+        if (error == 0) error = relay_watch(relay, side, EPOLL_CTL_ADD, 0);
     }
     if (error < 0) {
         for (int side = 0; side < 2; side++) {

@@ -20,6 +20,7 @@
 #include "base/error.h"
 
 #define VAULT_GATE_ASKS_MAX 256
+#define VAULT_LOCKED_SIZE (4 << 20) // bytes that the vault and each gate lock, where they may; 8 MiB is the usual RLIMIT_MEMLOCK
 
 struct evp_pkey_st;
 struct ipc_leaf;
