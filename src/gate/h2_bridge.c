@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two sessions, and what of nghttp2's callbacks concerns the connection as a whole. nghttp2 checks frames, header fields,
-// content lengths and windows; here are the limits that it has not: on frames that bring nothing, on resets, on what waits.
+// The two sessions, and what of nghttp2's callbacks concerns the connection as a whole. nghttp2 checks frames, header
+// fields, content lengths and windows; here are the limits that it has not: on frames that bring nothing, on resets,
+// on what waits.
 //
-// A side that breaks a rule gets GOAWAY and is over once that is written. When the server's side is over, streams that have
-// their whole response still end well; the client gets GOAWAY, so that it opens a new connection for what comes next.
+// A side that breaks a rule gets GOAWAY and is over once that is written. When the server's side is over, streams
+// that have their whole response still end well; the client gets GOAWAY, so that it opens a new connection for what
+// comes next.
 #include "gate/h2_bridge.h"
 
 #include <errno.h>
@@ -92,7 +94,8 @@ static int h2_bridge_header(nghttp2_session *session, const nghttp2_frame *frame
 
 // A field that nghttp2 would leave out: of a client, the request is malformed.
 static int h2_bridge_invalid_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
-                                    size_t name_len, const uint8_t *value, size_t value_len, uint8_t flags, void *data) {
+                                    size_t name_len, const uint8_t *value, size_t value_len, uint8_t flags,
+                                    void *data) {
     (void)frame, (void)name, (void)name_len, (void)value, (void)value_len, (void)flags;
     const struct h2_bridge *bridge = data;
     return session == bridge->sessions[H2_CLIENT] ? NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE : 0;
@@ -117,7 +120,8 @@ static int h2_bridge_frame(nghttp2_session *session, const nghttp2_frame *frame,
     return bridge->broken ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
 }
 
-static int h2_bridge_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *bytes, size_t len, void *data) {
+static int h2_bridge_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *bytes, size_t len,
+                          void *data) {
     (void)flags;
     struct h2_bridge *bridge = data;
     struct h2_stream *stream = h2_bridge_stream(session, id);
@@ -230,7 +234,8 @@ static bool h2_bridge_open(struct h2_bridge *bridge, enum h2_side side, bool sma
     return rc == 0 && h2_bridge_settings(bridge, side, small);
 }
 
-struct h2_bridge *h2_bridge_new(const struct h2_handlers *handlers, void *data, bool upstream, bool small, uint64_t now_us) {
+struct h2_bridge *h2_bridge_new(const struct h2_handlers *handlers, void *data, bool upstream, bool small,
+                                uint64_t now_us) {
     struct h2_bridge *bridge = NEW(struct h2_bridge);
     if (!bridge) return NULL;
     bridge->handlers = handlers;
@@ -242,7 +247,8 @@ struct h2_bridge *h2_bridge_new(const struct h2_handlers *handlers, void *data, 
     struct h2_allowance frames = {(uint64_t)H2_FRAMES_BURST * 1000000, now_us};
     bridge->frames[H2_CLIENT] = bridge->frames[H2_SERVER] = frames;
     bridge->resets = (struct h2_allowance){(uint64_t)H2_RESETS_BURST * 1000000, now_us};
-    if (h2_bridge_open(bridge, H2_CLIENT, small) && (!upstream || h2_bridge_open(bridge, H2_SERVER, small))) return bridge;
+    bool good = h2_bridge_open(bridge, H2_CLIENT, small) && (!upstream || h2_bridge_open(bridge, H2_SERVER, small));
+    if (good) return bridge;
     h2_bridge_free(bridge);
     return NULL;
 }
@@ -326,8 +332,9 @@ ssize_t h2_bridge_send(struct h2_bridge *bridge, enum h2_side side, const uint8_
 }
 
 bool h2_bridge_room(const struct h2_bridge *bridge, size_t waiting) {
-    if (!bridge->sessions[H2_SERVER] || bridge->over[H2_SERVER]) return true; // it fails at once
-    uint32_t max = nghttp2_session_get_remote_settings(bridge->sessions[H2_SERVER], NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS);
+    nghttp2_session *session = bridge->sessions[H2_SERVER];
+    if (!session || bridge->over[H2_SERVER]) return true; // it fails at once
+    uint32_t max = nghttp2_session_get_remote_settings(session, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS);
     return bridge->forwarded_count + waiting < (max < H2_STREAMS_MAX ? max : H2_STREAMS_MAX);
 }
 

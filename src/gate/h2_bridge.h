@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// HTTP/2 between a client and a server (RFC 9113), without sockets or clock: bytes of both sides go in, bytes for both come
-// out. It owns two nghttp2 sessions and maps their streams one to one; its owner decides about each request.
+// HTTP/2 between a client and a server (RFC 9113), without sockets or clock: bytes of both sides go in, bytes for
+// both come out. It owns two nghttp2 sessions and maps their streams one to one; its owner decides about each
+// request.
 //
 // Everything that a side can make it hold has a number here; what it holds of bodies is bounded by the windows that it
 // offers, since credit is given back only for bytes that have gone to the other side.
@@ -85,8 +86,8 @@ struct h2_handlers {
     void (*closed)(struct h2_stream *stream, void *data);
     // The injection given with h2_stream_forward is not needed any more: the owner frees it.
     void (*wiped)(struct injection *injection, void *data);
-    // A forwarded request gets no response, since the server's connection ended or what it sent is no HTTP/2: the owner calls
-    // h2_stream_answer or h2_stream_reset.
+    // A forwarded request gets no response, since the server's connection ended or what it sent is no HTTP/2: the
+    // owner calls h2_stream_answer or h2_stream_reset.
     void (*failed)(struct h2_stream *stream, void *data);
     // More requests can be forwarded than before.
     void (*room)(void *data);
@@ -119,11 +120,12 @@ struct h2_bridge {
 };
 
 // NULL: out of memory. small: its windows are the small ones. upstream: there is a server.
-struct h2_bridge *h2_bridge_new(const struct h2_handlers *handlers, void *data, bool upstream, bool small, uint64_t now_us);
+struct h2_bridge *h2_bridge_new(const struct h2_handlers *handlers, void *data, bool upstream, bool small,
+                                uint64_t now_us);
 void h2_bridge_free(struct h2_bridge *bridge); // after nothing of h2_bridge_send is in use; NULL is fine
 
 // Bytes of a side, all of which are used. Handlers are called from inside; they must not free the bridge.
-// -ECONNABORTED: the side is over (what is to be said to it may still come from h2_bridge_send); -ENOMEM: bridge->broken.
+// -ECONNABORTED: the side is over. -ENOMEM: bridge->broken.
 int h2_bridge_receive(struct h2_bridge *bridge, enum h2_side side, const uint8_t *bytes, size_t len, uint64_t now_us);
 // Whether bytes of the side are wanted now.
 bool h2_bridge_wants(const struct h2_bridge *bridge, enum h2_side side);

@@ -44,6 +44,7 @@ void h2_head_drop(struct h2_head *head, const struct h2_head *names);
 // The names of the fields that an injection sets, in lower case. 0 or -ENOMEM.
 int h2_head_add_names(struct h2_head *head, const struct injection *injection);
 
-// For nghttp2_submit_*: the fields in order, and then those of an injection (or NULL), never indexed, with values that are
-// not copied. The array is the caller's to free; head and injection must outlive its use. NULL: out of memory.
+// For nghttp2_submit_*: the fields in order, and then those of an injection (or NULL), never indexed, with values
+// that are not copied. The array is the caller's to free; head and injection must outlive its use. NULL: out of
+// memory.
 nghttp2_nv *h2_head_fields(const struct h2_head *head, const struct injection *injection, size_t *ret_count);

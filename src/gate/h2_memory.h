@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory for nghttp2: wiped when it is given back, since values of credentials go through it, and bounded, as the last of all
-// limits: a session that wants more ends.
+// Memory for nghttp2: wiped when it is given back, since values of credentials go through it, and bounded, as the
+// last of all limits: a session that wants more ends.
 #pragma once
 
 #include <stddef.h>

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// HTTP/2 of a connection that is opened (gate/intercept.h): h2_bridge between two streams, and the judging of each request.
+// HTTP/2 of a connection that is opened (gate/intercept.h): h2_bridge between two streams, and the judging of each
+// request.
 //
-// A request is judged when its head is whole, and once more when its values have come from the vault; then it goes upstream,
-// and the log has one line for it. It waits, within the limits of h2_bridge.h, while the log is behind and while the server
-// takes no more streams. Its authority must be the host that was dialled, else it gets 421 and the others of the connection
-// go on. Bytes that hold values go to the server's stream from where nghttp2 wrote them, never through a buffer, and are
-// wiped there.
+// A request is judged when its head is whole, and once more when its values have come from the vault; then it goes
+// upstream, and the log has one line for it. It waits, within the limits of h2_bridge.h, while the log is behind and
+// while the server takes no more streams. Its authority must be the host that was dialled, else it gets 421 and the
+// others of the connection go on. Bytes that hold values go to the server's stream from where nghttp2 wrote them,
+// never through a buffer, and are wiped there.
 //
-// The end: of the client at once, or orderly when its last response has gone out; of the server when what it sent has gone
-// out. What is written is followed by a lingering close, as a close with unread bytes would be a reset.
+// The end: of the client at once, or orderly when its last response has gone out; of the server when what it sent has
+// gone out. What is written is followed by a lingering close, as a close with unread bytes would be a reset.
 #include <errno.h>
 #include <event2/buffer.h>
 #include <stdlib.h>
@@ -32,7 +33,7 @@ struct h2_relay {
     struct h2_bridge *bridge;
     struct stream *ends[H2_SIDES]; // NULL: there is none
     struct event *tick;            // now and then; in the end the deadline of what is left to write and to read
-    struct event *wake;            // runs it from the loop; and its burial, there from its start, so that it needs no memory
+    struct event *wake;            // runs it from the loop; and buries it: there from its start, so that this needs no memory
     uint64_t busy_us;              // when there was a stream last
     size_t injecting;              // requests that wait for their values
     bool secret_out;               // bytes with values are on their way to the server
@@ -71,11 +72,11 @@ static unsigned h2_relay_status(enum policy_reason reason) {
 static void h2_relay_answer(struct h2_relay *relay, struct h2_stream *stream, const struct policy_request *request,
                             const struct policy_decision *decision) {
     struct buf body = BUF_INIT;
-    refusal_json(relay->flow->gate, request, decision, decision->reason == POLICY_UPSTREAM_FAILED ? intercept_why(relay->flow) : NULL, &body);
+    const char *why = decision->reason == POLICY_UPSTREAM_FAILED ? intercept_why(relay->flow) : NULL;
+    refusal_json(relay->flow->gate, request, decision, why, &body);
     if (body.failed) relay->bridge->broken = true;
     unsigned status = stream->head.too_large ? 431 : h2_relay_status(decision->reason);
-    h2_stream_answer(stream, status, policy_reason_name(decision->reason),
-                     body.data ? body.data : "", body.len);
+    h2_stream_answer(stream, status, policy_reason_name(decision->reason), body.data ? body.data : "", body.len);
     buf_done(&body);
 }
 
@@ -103,17 +104,21 @@ static bool h2_relay_is_host(const struct flow *flow, struct wire_slice authorit
     return !host.is_address && strcmp(host.name, intercept_host(flow)) == 0 && (port == 0 || port == flow->port);
 }
 
-// Whether the request is for the host that was dialled, by all that it says about that.
+// Whether the request is for the host that was dialled, by all that it says about that; Host alone will do (RFC 9113
+// 8.3.1).
 static bool h2_relay_names_host(const struct flow *flow, const struct h2_head *head) {
     struct wire_slice scheme = h2_head_find(head, ":scheme");
-    if (scheme.len != 5 || memcmp(scheme.data, "https", 5) != 0) return false;
-    if (!h2_relay_is_host(flow, h2_head_find(head, ":authority"))) return false;
-    for (size_t i = 0; i < head->count; i++) {
+    bool named = false, same = scheme.len == 5 && memcmp(scheme.data, "https", 5) == 0;
+    for (size_t i = 0; same && i < head->count; i++) {
         const struct h2_field *field = &head->fields[i];
-        bool host = field->name_len == 4 && memcmp(head->bytes + field->name, "host", 4) == 0;
-        if (host && !h2_relay_is_host(flow, (struct wire_slice){head->bytes + field->value, field->value_len})) return false;
+        const uint8_t *name = head->bytes + field->name;
+        bool host = (field->name_len == 4 && memcmp(name, "host", 4) == 0) ||
+                    (field->name_len == 10 && memcmp(name, ":authority", 10) == 0);
+        if (!host) continue;
+        named = true;
+        same = h2_relay_is_host(flow, (struct wire_slice){head->bytes + field->value, field->value_len});
     }
-    return true;
+    return named && same;
 }
 
 // Whether the request may go on, as far as can be said before it has its values. False: it was answered.
@@ -123,8 +128,9 @@ static bool h2_relay_judge(struct h2_relay *relay, struct h2_stream *stream) {
     bool connect = method.len == 7 && memcmp(method.data, "CONNECT", 7) == 0;
     bool trace = method.len == 5 && memcmp(method.data, "TRACE", 5) == 0; // would be told its values
     struct policy_decision decision = policy_decide(relay->flow->gate->policy, &request);
+    bool misdirected = !h2_relay_names_host(relay->flow, &stream->head);
     if (stream->head.too_large || connect || trace) h2_relay_refuse_reason(relay, stream, POLICY_BAD_REQUEST);
-    else if (!h2_relay_names_host(relay->flow, &stream->head)) h2_relay_refuse_reason(relay, stream, POLICY_NAME_MISMATCH);
+    else if (misdirected) h2_relay_refuse_reason(relay, stream, POLICY_NAME_MISMATCH);
     else if (decision.verdict != POLICY_ALLOW) h2_relay_refuse(relay, stream, decision);
     else if (!relay->ends[H2_SERVER]) h2_relay_unreachable(relay, stream);
     else stream->allowed = true;
@@ -272,11 +278,9 @@ static void h2_relay_finish(struct h2_relay *relay) {
     struct stream *client = relay->ends[H2_CLIENT];
     bool heard = !relay->bridge->broken && !relay->client_failed;
     if (relay->shutting) return;
-    if (!heard || !stream_shut(client) || !stream_read(client, true) || !h2_relay_deadline(relay, GATE_LINGER_MS / 1000)) {
-        flow_end(relay->flow, true);
-        return;
-    }
-    relay->shutting = true;
+    relay->shutting = heard && stream_shut(client) && stream_read(client, true) &&
+                      h2_relay_deadline(relay, GATE_LINGER_MS / 1000);
+    if (!relay->shutting) flow_end(relay->flow, true);
 }
 
 // The end of a side, once all that came before it was taken.
@@ -349,7 +353,7 @@ static void h2_relay_ticks(evutil_socket_t fd, short what, void *data) {
     h2_bridge_tick(relay->bridge, now_us);
     if (relay->bridge->stream_count > 0) relay->busy_us = now_us;
     uint64_t idle_us = now_us - relay->busy_us, longest_us = GATE_HTTP_IDLE_MS * UINT64_C(1000);
-    if (idle_us > longest_us) h2_bridge_shut(relay->bridge, NGHTTP2_NO_ERROR); // as any server does with an idle connection
+    if (idle_us > longest_us) h2_bridge_shut(relay->bridge, NGHTTP2_NO_ERROR); // as any server does
     if (idle_us > longest_us + H2_HEAD_US || !h2_relay_deadline(relay, H2_RELAY_TICK_S)) flow_end(relay->flow, true);
     else h2_relay_pump(relay);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One request and its response, as two streams. Bodies wait in `body` until the other side's session asks for them; only then
-// does the sender get credit for more. Either stream may close first: what the other still needs is kept, all else is dropped
-// and credited at once, so that nothing of a dead stream holds up the others of its connection.
+// One request and its response, as two streams. Bodies wait in `body` until the other side's session asks for them;
+// only then does the sender get credit for more. Either stream may close first: what the other still needs is kept,
+// all else is dropped and credited at once, so that nothing of a dead stream holds up the others of its connection.
 #include <errno.h>
 #include <event2/buffer.h>
 #include <stdlib.h>
@@ -172,7 +172,8 @@ void h2_stream_sent_end(struct h2_stream *stream, enum h2_side to) {
     stream->body[h2_stream_other(to)].sent = true;
     // A response that did not wait for the end of its request (RFC 9113 8.1): the client need not send it.
     bool over = !stream->open[H2_SERVER] || stream->state == H2_ANSWERED;
-    if (to == H2_CLIENT && over && !stream->body[H2_CLIENT].ended) h2_stream_reset(stream, H2_CLIENT, stream->reset_code);
+    bool early = to == H2_CLIENT && over && !stream->body[H2_CLIENT].ended;
+    if (early) h2_stream_reset(stream, H2_CLIENT, stream->reset_code);
 }
 
 // ---- heads ----
@@ -183,7 +184,8 @@ void h2_stream_sent_head(struct h2_stream *stream) {
 
 // What is scrubbed must come as it is.
 static bool h2_stream_prepare_scrub(struct h2_stream *stream) {
-    static const struct wire_slice name = {(const uint8_t *)"accept-encoding", 15}, none = {(const uint8_t *)"identity", 8};
+    static const struct wire_slice name = {(const uint8_t *)"accept-encoding", 15};
+    static const struct wire_slice none = {(const uint8_t *)"identity", 8};
     const struct injection *injection = stream->injection;
     struct scrub_value values[SCRUB_VALUES_MAX];
     size_t count = 0;
@@ -281,10 +283,9 @@ static void h2_stream_interim(struct h2_stream *stream, const nghttp2_nv *fields
         h2_stream_bad_response(stream);
         return;
     }
-    if (nghttp2_submit_headers(stream->bridge->sessions[H2_CLIENT], NGHTTP2_FLAG_NONE, stream->id[H2_CLIENT], NULL, fields,
-                               count, NULL) < 0) {
+    nghttp2_session *session = stream->bridge->sessions[H2_CLIENT];
+    if (nghttp2_submit_headers(session, NGHTTP2_FLAG_NONE, stream->id[H2_CLIENT], NULL, fields, count, NULL) < 0)
         stream->bridge->broken = true;
-    }
 }
 
 static void h2_stream_response(struct h2_stream *stream, bool end) {
@@ -358,7 +359,8 @@ static void h2_stream_server_closed(struct h2_stream *stream, uint32_t error_cod
     bridge->handlers->room(bridge->data);
     if (!stream->open[H2_CLIENT] || stream->state == H2_ANSWERED) return;
     stream->reset_code = error_code;
-    if (response->ended && response->sent && !stream->body[H2_CLIENT].ended) h2_stream_reset(stream, H2_CLIENT, error_code);
+    bool early = response->ended && response->sent && !stream->body[H2_CLIENT].ended;
+    if (early) h2_stream_reset(stream, H2_CLIENT, error_code);
     if (response->ended) return; // what is there goes out first
     if (bridge->over[H2_SERVER] && !stream->responded) bridge->handlers->failed(stream, bridge->data);
     else h2_stream_reset(stream, H2_CLIENT, error_code);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// HTTP/2 through the bridge as it should be: what comes out at the other side of each thing that a client or server may do.
+// HTTP/2 through the bridge as it should be: what comes out at the other side of each thing that a client or server
+// may do.
 #include "h2_rig.h"
 
 #define OK NV(":status", "200")
@@ -177,7 +178,8 @@ static void test_resets(void **state) {
         assert_int_equal(rig.bridge->stream_count, 0);
         assert_int_equal(rig.bridge->forwarded_count, 0);
     }
-    // A client that has sent all, and does not want the rest: not even without an error may the server go on for nobody.
+    // A client that has sent all, and does not want the rest: not even without an error may the server go on for
+    // nobody.
     int32_t id = REQUEST(NULL, GET);
     rig_run();
     RESPOND(id, (&(struct rig_body){.left = 100, .open = true}), OK);
