@@ -253,6 +253,26 @@ struct h2_bridge *h2_bridge_new(const struct h2_handlers *handlers, void *data, 
     return NULL;
 }
 
+// A client that has ended its side may still get what it asked for; a server's end is that of all it would have said.
+static bool h2_bridge_writes(const struct h2_bridge *bridge, enum h2_side side) {
+    return bridge->sessions[side] && (!bridge->over[side] || (side == H2_CLIENT && bridge->half_closed));
+}
+
+static void h2_bridge_goodbye(struct h2_bridge *bridge, enum h2_side side, uint32_t error_code) {
+    nghttp2_session *session = bridge->sessions[side];
+    if (!session || !h2_bridge_writes(bridge, side)) return;
+    int32_t last = side == H2_CLIENT ? nghttp2_session_get_last_proc_stream_id(session) : 0;
+    if (nghttp2_submit_goaway(session, NGHTTP2_FLAG_NONE, last, error_code, NULL, 0) < 0) bridge->broken = true;
+}
+
+// The server is told when the last stream has ended: some take what comes before for the end of all.
+static void h2_bridge_settle(struct h2_bridge *bridge) {
+    bool last = bridge->refusing && list_empty(&bridge->streams) && !bridge->settled;
+    if (!last) return;
+    bridge->settled = true;
+    h2_bridge_goodbye(bridge, H2_SERVER, NGHTTP2_NO_ERROR);
+}
+
 static void h2_bridge_reap(struct h2_bridge *bridge) {
     LIST_FOREACH(&bridge->dead, node) h2_stream_free(LIST_ENTRY(node, struct h2_stream, link));
 }
@@ -286,6 +306,7 @@ int h2_bridge_receive(struct h2_bridge *bridge, enum h2_side side, const uint8_t
     if (used == NGHTTP2_ERR_NOMEM || used == NGHTTP2_ERR_CALLBACK_FAILURE) bridge->broken = true;
     else if (used < 0) h2_bridge_ended(bridge, side, false); // no HTTP/2 at all, or a flood of its own doing
     else if (h2_bridge_finished(bridge, side)) h2_bridge_ended(bridge, side, false);
+    h2_bridge_settle(bridge);
     h2_bridge_reap(bridge);
     if (bridge->broken) return -ENOMEM;
     return bridge->over[side] ? -ECONNABORTED : 0;
@@ -306,11 +327,6 @@ void h2_bridge_sent(struct h2_bridge *bridge, enum h2_side side) {
     bridge->piece[side] = NULL;
 }
 
-// A client that has ended its side may still get what it asked for; a server's end is that of all it would have said.
-static bool h2_bridge_writes(const struct h2_bridge *bridge, enum h2_side side) {
-    return bridge->sessions[side] && (!bridge->over[side] || (side == H2_CLIENT && bridge->half_closed));
-}
-
 ssize_t h2_bridge_send(struct h2_bridge *bridge, enum h2_side side, const uint8_t **ret_bytes, bool *ret_secret) {
     h2_bridge_sent(bridge, side);
     if (bridge->broken) return -ENOMEM;
@@ -321,6 +337,7 @@ ssize_t h2_bridge_send(struct h2_bridge *bridge, enum h2_side side, const uint8_
     ssize_t len = nghttp2_session_mem_send(bridge->sessions[side], &bytes);
     if (len < 0) bridge->broken = true;
     if (len == 0 && !bridge->over[side] && h2_bridge_finished(bridge, side)) h2_bridge_ended(bridge, side, false);
+    h2_bridge_settle(bridge);
     h2_bridge_reap(bridge);
     if (bridge->broken) return -ENOMEM;
     *ret_bytes = bytes;
@@ -340,13 +357,6 @@ bool h2_bridge_room(const struct h2_bridge *bridge, size_t waiting) {
 
 // ---- the end ----
 
-static void h2_bridge_goodbye(struct h2_bridge *bridge, enum h2_side side, uint32_t error_code) {
-    nghttp2_session *session = bridge->sessions[side];
-    if (!session || !h2_bridge_writes(bridge, side)) return;
-    int32_t last = side == H2_CLIENT ? nghttp2_session_get_last_proc_stream_id(session) : 0;
-    if (nghttp2_submit_goaway(session, NGHTTP2_FLAG_NONE, last, error_code, NULL, 0) < 0) bridge->broken = true;
-}
-
 void h2_bridge_shut(struct h2_bridge *bridge, uint32_t error_code) {
     if (bridge->refusing) return;
     bridge->refusing = true;
@@ -355,7 +365,7 @@ void h2_bridge_shut(struct h2_bridge *bridge, uint32_t error_code) {
         if (stream->state == H2_ASKED) h2_stream_reset(stream, H2_CLIENT, NGHTTP2_REFUSED_STREAM);
     }
     h2_bridge_goodbye(bridge, H2_CLIENT, error_code);
-    h2_bridge_goodbye(bridge, H2_SERVER, NGHTTP2_NO_ERROR);
+    h2_bridge_settle(bridge);
 }
 
 static void h2_bridge_client_ended(struct h2_bridge *bridge, bool orderly) {
@@ -369,8 +379,8 @@ static void h2_bridge_client_ended(struct h2_bridge *bridge, bool orderly) {
             h2_stream_reset(stream, H2_SERVER, NGHTTP2_CANCEL);
         }
     }
-    if (!bridge->refusing) h2_bridge_goodbye(bridge, H2_SERVER, NGHTTP2_NO_ERROR);
     bridge->refusing = true;
+    h2_bridge_settle(bridge);
 }
 
 void h2_bridge_ended(struct h2_bridge *bridge, enum h2_side side, bool orderly) {
