@@ -224,7 +224,6 @@ static bool h2_bridge_open(struct h2_bridge *bridge, enum h2_side side, bool sma
     nghttp2_session_callbacks *calls = h2_bridge_callbacks();
     nghttp2_option *option = h2_bridge_option(side);
     nghttp2_session **session = &bridge->sessions[side];
-    h2_memory_init(&bridge->memory[side], H2_MEMORY_MAX);
     nghttp2_mem *memory = &bridge->memory[side].calls;
     int rc = NGHTTP2_ERR_NOMEM;
     if (calls && option && side == H2_CLIENT) rc = nghttp2_session_server_new3(session, calls, bridge, option, memory);
@@ -244,6 +243,8 @@ struct h2_bridge *h2_bridge_new(const struct h2_handlers *handlers, void *data, 
     bridge->over[H2_SERVER] = !upstream;
     list_init(&bridge->streams);
     list_init(&bridge->dead);
+    h2_memory_init(&bridge->memory[H2_CLIENT], H2_MEMORY_MAX);
+    h2_memory_init(&bridge->memory[H2_SERVER], H2_MEMORY_MAX);
     struct h2_allowance frames = {(uint64_t)H2_FRAMES_BURST * 1000000, now_us};
     bridge->frames[H2_CLIENT] = bridge->frames[H2_SERVER] = frames;
     bridge->resets = (struct h2_allowance){(uint64_t)H2_RESETS_BURST * 1000000, now_us};
@@ -281,7 +282,7 @@ void h2_bridge_free(struct h2_bridge *bridge) {
     if (!bridge) return;
     for (enum h2_side side = H2_CLIENT; side < H2_SIDES; side++) {
         h2_bridge_sent(bridge, side);
-        nghttp2_session_del(bridge->sessions[side]);
+        h2_memory_done(&bridge->memory[side]);
     }
     h2_bridge_reap(bridge);
     LIST_FOREACH(&bridge->streams, node) {
@@ -301,6 +302,7 @@ static bool h2_bridge_finished(const struct h2_bridge *bridge, enum h2_side side
 
 int h2_bridge_receive(struct h2_bridge *bridge, enum h2_side side, const uint8_t *bytes, size_t len, uint64_t now_us) {
     bridge->now_us = now_us;
+    if (bridge->broken) return -ENOMEM;
     if (bridge->over[side]) return -ECONNABORTED;
     ssize_t used = nghttp2_session_mem_recv(bridge->sessions[side], bytes, len);
     if (used == NGHTTP2_ERR_NOMEM || used == NGHTTP2_ERR_CALLBACK_FAILURE) bridge->broken = true;
@@ -358,7 +360,7 @@ bool h2_bridge_room(const struct h2_bridge *bridge, size_t waiting) {
 // ---- the end ----
 
 void h2_bridge_shut(struct h2_bridge *bridge, uint32_t error_code) {
-    if (bridge->refusing) return;
+    if (bridge->refusing || bridge->broken) return;
     bridge->refusing = true;
     LIST_FOREACH(&bridge->streams, node) {
         struct h2_stream *stream = LIST_ENTRY(node, struct h2_stream, link);
@@ -384,6 +386,7 @@ static void h2_bridge_client_ended(struct h2_bridge *bridge, bool orderly) {
 }
 
 void h2_bridge_ended(struct h2_bridge *bridge, enum h2_side side, bool orderly) {
+    if (bridge->broken) return;
     if (bridge->over[side]) {
         if (!orderly && side == H2_CLIENT && bridge->half_closed) h2_bridge_client_ended(bridge, false);
         return;
@@ -414,6 +417,7 @@ static bool h2_stream_stalled(const struct h2_stream *stream) {
 
 void h2_bridge_tick(struct h2_bridge *bridge, uint64_t now_us) {
     bridge->now_us = now_us;
+    if (bridge->broken) return;
     LIST_FOREACH(&bridge->streams, node) {
         struct h2_stream *stream = LIST_ENTRY(node, struct h2_stream, link);
         if (!h2_stream_stalled(stream)) continue;
