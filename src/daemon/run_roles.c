@@ -2,6 +2,7 @@
 // The processes of one run: how they are started, joined to each other, and started again.
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -199,12 +200,22 @@ static int run_restart_resolver(struct run *run, struct error *err) {
     return rc < 0 ? rc : role_send(&run->roles[ROLE_GATE], IPC_GATE_RESOLVER, NULL, 0, &channel, 1, err);
 }
 
+// Both may have died at once, of the same cause.
+static int run_revive_vault(struct run *run, struct error *err) {
+    struct role *vault = &run->roles[ROLE_VAULT];
+    struct pollfd item = {.fd = vault->channel, .events = POLLIN};
+    if (!run->credentials || (vault->pid > 0 && poll(&item, 1, 0) >= 0 && !(item.revents & POLLHUP))) return 0;
+    role_stop(vault, 0);
+    return run_start_vault(run, err);
+}
+
 static int run_restart_gate(struct run *run, struct error *err) {
     AUTO_CLOSE int gate = -1;
     AUTO_CLOSE int keeper = -1;
     role_stop(&run->roles[ROLE_GATE], 0);
     int rc = run_pair(ROLE_KEEPER, &keeper, &gate, err);
     if (rc == 0) rc = role_send(&run->roles[ROLE_KEEPER], IPC_KEEPER_GATE, NULL, 0, &gate, 1, err);
+    if (rc == 0) rc = run_revive_vault(run, err);
     if (rc == 0) rc = run_begin_gate(run, keeper, err);
     return rc < 0 ? rc : run_await_gate(run, err);
 }

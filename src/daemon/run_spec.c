@@ -52,6 +52,13 @@ static int spec_placeholders(struct run *run, struct error *err) {
     return 0;
 }
 
+// E2B policies hold values themselves.
+static bool spec_policy_is_secret(const struct daemon_run *options) {
+    bool secret = false;
+    for (size_t i = 0; i < options->model->binding_count; i++) secret |= options->model->bindings[i].literal != NULL;
+    return secret && options->policy_file && strcmp(options->policy_file, "-") != 0;
+}
+
 int run_fill_spec(struct run *run, struct error *err) {
     const struct daemon_run *options = run->options;
     struct sandbox_spec *spec = &run->spec;
@@ -63,6 +70,7 @@ int run_fill_spec(struct run *run, struct error *err) {
         if (trusted[i] && strcmp(trusted[i], "-") != 0) run->protects[spec->protect_count++] = trusted[i];
     if (state) run->hides[spec->hide_count++] = state;
     if (options->log_file) run->hides[spec->hide_count++] = options->log_file;
+    if (spec_policy_is_secret(options)) run->hides[spec->hide_count++] = options->policy_file;
     while (run->credentials && credentials_file(run->credentials, spec->secret_count)) spec->secret_count++;
     run->secrets = NEW_ARRAY(const char *, spec->secret_count);
     if (!run->secrets) return error_set(err, -ENOMEM, "out of memory");

@@ -6,6 +6,8 @@
 // What OpenSSL has taken from the socket no event tells of: it is read until nothing of it is left, and when reading was
 // stopped with some there, the event is made active by hand.
 //
+// An event that is not wanted any more stays until it comes: mostly it is wanted again before that, and nothing was to do.
+//
 // Everything a function of the header finds out and its caller must be told (a failed write) is told by `wake`, an event
 // that is only ever made active. It also frees the memory at the end.
 //
@@ -51,7 +53,8 @@ struct stream {
     size_t step;
     unsigned idle_ms;
     int fd, error; // error: of writing, negative errno
-    bool wanted, reading, writing; // reading, writing: the event is added
+    bool wanted, full;     // full: reading stopped because of what is in the input
+    bool reading, writing; // the event is added
     bool eof, shutting, shut, told, dead;
     bool owes;         // `written` is to be called
     bool write_reads;  // SSL_write waits for the socket to be readable
@@ -61,19 +64,36 @@ struct stream {
 // ---- events ----
 
 static bool stream_watch(struct event *event, bool *added, bool wanted) {
-    if (*added == wanted) return true;
-    if ((wanted ? event_add(event, NULL) : event_del(event)) < 0) return false;
-    *added = wanted;
-    return true;
+    if (*added || !wanted) return true;
+    *added = event_add(event, NULL) == 0;
+    return *added;
+}
+
+static bool stream_may_read(const struct stream *stream) {
+    return stream->wanted && !stream->eof && !stream->told && evbuffer_get_length(stream->input) < STREAM_INPUT_MAX;
+}
+
+static bool stream_may_write(const struct stream *stream) {
+    return !stream->error && (stream->owes || (stream->shutting && !stream->shut));
 }
 
 // Readers and writers of OpenSSL may each wait for the other direction of the socket.
+static bool stream_waits_in(const struct stream *stream) {
+    return (stream_may_read(stream) && !stream->read_writes) || (stream_may_write(stream) && stream->write_reads);
+}
+
+static bool stream_waits_out(const struct stream *stream) {
+    return (stream_may_write(stream) && !stream->write_reads) || (stream_may_read(stream) && stream->read_writes);
+}
+
 static bool stream_balance(struct stream *stream) {
-    bool room = evbuffer_get_length(stream->input) < STREAM_INPUT_MAX;
-    bool reads = stream->wanted && !stream->eof && !stream->told && room;
-    bool writes = !stream->error && (stream->owes || (stream->shutting && !stream->shut));
-    bool good = stream_watch(&stream->reads, &stream->reading, (reads && !stream->read_writes) || (writes && stream->write_reads));
-    return good && stream_watch(&stream->writes, &stream->writing, (writes && !stream->write_reads) || (reads && stream->read_writes));
+    return stream_watch(&stream->reads, &stream->reading, stream_waits_in(stream)) &&
+           stream_watch(&stream->writes, &stream->writing, stream_waits_out(stream));
+}
+
+static void stream_unwatch(struct event *event, bool *added) {
+    event_del(event);
+    *added = false;
 }
 
 static void stream_wake(struct stream *stream) { event_active(&stream->wake, EV_TIMEOUT, 0); }
@@ -269,7 +289,8 @@ static ssize_t stream_fill(struct stream *stream) {
     for (;;) {
         size_t have = evbuffer_get_length(stream->input);
         size_t len = have < STREAM_INPUT_MAX ? STREAM_INPUT_MAX - have : 0;
-        if (len == 0) return (ssize_t)sum;
+        stream->full = len == 0;
+        if (stream->full) return (ssize_t)sum;
         if (len > stream->step) len = stream->step;
         struct evbuffer_iovec vector;
         if (evbuffer_reserve_space(stream->input, (ev_ssize_t)len, &vector, 1) != 1) return -ENOMEM;
@@ -330,6 +351,10 @@ static void stream_readable(evutil_socket_t fd, short what, void *data) {
     (void)fd;
     (void)what;
     struct stream *stream = data;
+    if (!stream_waits_in(stream)) {
+        stream_unwatch(&stream->reads, &stream->reading);
+        return;
+    }
     if (stream->write_reads && !stream->error) stream_written(stream);
     if (!stream->dead && !stream->told && stream->wanted && !stream->eof) stream_take(stream);
 }
@@ -338,8 +363,14 @@ static void stream_writable(evutil_socket_t fd, short what, void *data) {
     (void)fd;
     (void)what;
     struct stream *stream = data;
+    if (!stream_waits_out(stream)) {
+        stream_unwatch(&stream->writes, &stream->writing);
+        return;
+    }
     if (stream->read_writes && stream->wanted && !stream->eof) stream_take(stream);
     if (!stream->dead && !stream->error && !stream->told) stream_written(stream);
+    // Unlike bytes to read, room comes at once and would wake the loop for nothing.
+    if (!stream->dead && !stream_waits_out(stream)) stream_unwatch(&stream->writes, &stream->writing);
 }
 
 // ---- idleness: one timer that is set again when it fires, not at each byte ----
@@ -423,10 +454,11 @@ struct evbuffer *stream_output(const struct stream *stream) { return stream->out
 
 bool stream_read(struct stream *stream, bool wanted) {
     if (stream->told) return true;
-    bool stopped = !stream->reading;
+    bool stopped = !stream->wanted || stream->full;
     stream->wanted = wanted;
     if (!stream_balance(stream)) return false;
-    if (!stopped || !stream->reading) return true;
+    if (!stopped || !stream_may_read(stream)) return true;
+    stream->full = false;
     // What no event of the socket tells of.
     if (stream->error) stream_wake(stream);
     else if (stream->ssl && SSL_has_pending(stream->ssl)) event_active(&stream->reads, EV_READ, 0);

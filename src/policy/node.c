@@ -222,7 +222,10 @@ const char *policy_node_help(size_t line, char buf[POLICY_NODE_HELP_SIZE]) {
         "credentials.workspace: rules for sandboxes whose policy has a workspace binding, as credentials of a native policy",
         "    default: none"};
     if (line >= lines * ARRAY_LENGTH(node_settings) + ARRAY_LENGTH(rules)) return NULL;
-    if (line >= lines * ARRAY_LENGTH(node_settings)) return rules[line - lines * ARRAY_LENGTH(node_settings)];
+    if (line >= lines * ARRAY_LENGTH(node_settings)) {
+        snprintf(buf, POLICY_NODE_HELP_SIZE, "%s", rules[line - lines * ARRAY_LENGTH(node_settings)]);
+        return buf;
+    }
     const struct node_setting *setting = &node_settings[line / lines];
     if (line % lines == 0) {
         setting_name(setting, name);

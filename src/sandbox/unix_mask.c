@@ -133,7 +133,7 @@ static int walk_folder(struct walk *walk, int parent, const char *name, unsigned
     int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) return 0; // gone meanwhile
     struct stat st;
-    if (fd >= 0 && walk->hidden && fstat(fd, &st) == 0 && hidden_has(walk->hidden, st.st_dev, st.st_ino)) {
+    if (fd >= 0 && walk->hidden && walk->hidden->count > 0 && fstat(fd, &st) == 0 && hidden_has(walk->hidden, st.st_dev, st.st_ino)) {
         close(fd);
         return unix_mask_add(walk->mask, UNIX_MASK_FOLDER, walk->path);
     }

@@ -67,10 +67,12 @@ def h1(host, text="", parts=(), pause=0.0, end=False, silence=SILENCE, **options
                 time.sleep(pause)
         except OSError:
             pass  # the answer says why
+        before = b""
         if end:
+            before = read_all(sock, 0.3)[0]  # what comes while it closes would be lost
             shut_write(sock)
         data, how = read_all(sock, silence)
-        return {"text": data.decode("latin-1"), "end": how}
+        return {"text": (before + data).decode("latin-1"), "end": how}
 
 
 def shut_write(sock):

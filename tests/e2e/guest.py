@@ -45,7 +45,10 @@ class Guest:
         return self
 
     def __exit__(self, *unused):
-        self.process.stdin.close()
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass
         try:
             self.process.wait(10)
         except subprocess.TimeoutExpired:
@@ -56,8 +59,11 @@ class Guest:
     def ask(self, function, timeout=RUN_TIMEOUT, **arguments):
         """The operation's answer: {"result"} or {"error"}."""
         self.asked += 1
-        self.process.stdin.write((json.dumps([self.asked, function, arguments]) + "\n").encode())
-        self.process.stdin.flush()
+        try:
+            self.process.stdin.write((json.dumps([self.asked, function, arguments]) + "\n").encode())
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise AssertionError(f"the sandbox ended with {self.process.wait(10)}\n{self.stderr()}") from None
         end = time.monotonic() + timeout
         while True:
             answer = json.loads(self.line(end, f"{function} {arguments}"))

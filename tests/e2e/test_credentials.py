@@ -123,7 +123,7 @@ def test_sources(box, guest, secrets):
 
 def test_conditions(box, secrets):
     """Path prefix, methods, Basic."""
-    credentials = [{"host": "keys.example", "header": "Authorization", "basic": "robot:{secret}", "path": "/headers/v1",
+    credentials = [{"host": "keys.example", "basic": "robot", "path": "/headers/v1",
                     "methods": ["GET", "POST"], "secret": secrets.put("conditions", "labtok_cond")}]
     coded = "Basic " + base64.b64encode(b"robot:labtok_cond").decode()
     with Guest(box, credentials) as guest:
