@@ -115,13 +115,14 @@ static void run_keeper_readable(evutil_socket_t fd, short what, void *data) {
     run_role_gone(data, ROLE_KEEPER); // it has nothing to say but its end
 }
 
-// What its operator should know (of a secret), or why it ends; that a resolver is ready is no news. False: it is gone.
-static bool run_hear_role(int fd) {
+// What its operator should know (of a secret), or why it ends; that a resolver is ready. False: it is gone.
+static bool run_hear_role(struct run *run, int fd) {
     struct channel_message message;
     int rc;
     while ((rc = channel_receive(fd, run_buffer, sizeof(run_buffer), &message)) == 1) {
         bool said = message.type == IPC_VAULT_NOTICE || message.type == IPC_ERROR;
         if (said) fprintf(stderr, "penstock: %s\n", ((const struct ipc_error *)message.body)->text);
+        run->resolver_ready |= message.type == IPC_RESOLVER_READY;
         channel_message_close(&message);
     }
     return rc == -EAGAIN;
@@ -129,12 +130,12 @@ static bool run_hear_role(int fd) {
 
 static void run_vault_readable(evutil_socket_t fd, short what, void *data) {
     (void)what;
-    if (!run_hear_role(fd)) run_role_gone(data, ROLE_VAULT);
+    if (!run_hear_role(data, fd)) run_role_gone(data, ROLE_VAULT);
 }
 
 static void run_resolver_readable(evutil_socket_t fd, short what, void *data) {
     (void)what;
-    if (!run_hear_role(fd)) run_role_gone(data, ROLE_RESOLVER);
+    if (!run_hear_role(data, fd)) run_role_gone(data, ROLE_RESOLVER);
 }
 
 static void run_question(evutil_socket_t fd, short what, void *data) {
