@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "gate/h2_calls.h"
 #include "gate/state.h"
 #include "gate/stream.h"
 #include "gate/tls_calls.h"
@@ -58,7 +59,8 @@ static void intercept_changed(struct gate *gate, uint32_t rule, uint32_t epoch) 
 }
 
 int intercept_prepare(struct gate *gate, const char *extra_roots, struct error *err) {
-    int rc = tls_context_new(extra_roots, &gate->tls, err);
+    int rc = h2_calls_load(err);
+    if (rc == 0) rc = tls_context_new(extra_roots, &gate->tls, err);
     if (rc == 0) injection_on_change(gate, intercept_changed);
     return rc;
 }
