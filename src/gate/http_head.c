@@ -29,8 +29,8 @@ static bool http_head_for_proxy(const struct wire_slice *name, const struct http
     return fits && strncasecmp((const char *)name->data, field, len) == 0;
 }
 
-static bool http_head_stays(const struct http1_head *head, const struct wire_slice *name, const struct injection *injection,
-                            bool scrubs) {
+static bool http_head_stays(const struct http1_head *head, const struct wire_slice *name,
+                            const struct injection *injection, bool scrubs) {
     if (http_head_for_proxy(name, head)) return false;
     if (head->form == HTTP1_FORM_ABSOLUTE && http_head_named(name, "host")) return false;
     if (scrubs && http_head_named(name, "accept-encoding")) return false;

@@ -12,14 +12,14 @@
 // A server may answer before it has the whole body: the body goes on to it all the same, for the connection can be used
 // again only behind it. What the server says meanwhile nobody asked for, and it ends the connection.
 //
-// In opened TLS there is one host and one server. Each request must name that host (else 421), is judged again, and gets the
-// credentials that are bound to it, if any; nothing else is read while they are asked for. One that cannot be had fails the
-// request. When the server's connection ends, so does the client's.
+// In opened TLS there is one host and one server. Each request must name that host (else 421), is judged again, and
+// gets the credentials that are bound to it, if any; nothing else is read while they are asked for. One that cannot be
+// had fails the request. When the server's connection ends, so does the client's.
 //
-// States of a request: HEAD (reading the client's head) -> CONNECTING (resolving, dialling) or INJECTING (credentials) ->
-// EXCHANGE (body one way, response the other) -> HEAD again, TUNNEL (after a 101 in opened TLS), LEAVING (a CONNECT to the
-// door waits until the last response has gone out), ENDING (the rest of the output goes out), then DRAINING (in opened TLS;
-// else refusal_linger: the client reads it before the connection is closed).
+// States of a request: HEAD (reading the client's head) -> CONNECTING (resolving, dialling) or INJECTING (credentials)
+// -> EXCHANGE (body one way, response the other) -> HEAD again, TUNNEL (after a 101 in opened TLS), LEAVING (a CONNECT
+// to the door waits until the last response has gone out), ENDING (the rest of the output goes out), then DRAINING (in
+// opened TLS; else refusal_linger: the client reads it before the connection is closed).
 #include "gate/http_relay.h"
 
 #include <errno.h>
@@ -165,7 +165,8 @@ void http_relay_unreachable(struct http_relay *http) {
 
 void http_relay_drop_server(struct http_relay *http) {
     stream_free(TAKE_POINTER(http->server), false);
-    // Before the first request it refuses us (with TLS 1.3, for want of a client's certificate): the request is told so.
+    // Before the first request it refuses us (with TLS 1.3, for want of a client's certificate): the request is told
+    // so.
     if (http->opened && http->state == HTTP_RELAY_HEAD && http->flow->counted) http_relay_finish(http);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of the HTTP/1 relay share; its theory of operation is in http_relay.c. Functions that may end the flow leave
-// `dead` set, which their callers look at before anything else.
+// What the files of the HTTP/1 relay share; its theory of operation is in http_relay.c. Functions that may end the flow
+// leave `dead` set, which their callers look at before anything else.
 #pragma once
 
 #include <event2/buffer.h>
@@ -14,8 +14,8 @@
 #define HTTP_WATERMARK 262144 // bytes waiting towards one side before the other is read no further
 
 enum http_relay_state {
-    HTTP_RELAY_HEAD, HTTP_RELAY_CONNECTING, HTTP_RELAY_INJECTING, HTTP_RELAY_EXCHANGE, HTTP_RELAY_TUNNEL, HTTP_RELAY_LEAVING,
-    HTTP_RELAY_ENDING, HTTP_RELAY_DRAINING,
+    HTTP_RELAY_HEAD, HTTP_RELAY_CONNECTING, HTTP_RELAY_INJECTING, HTTP_RELAY_EXCHANGE, // before anything is decided for good
+    HTTP_RELAY_TUNNEL, HTTP_RELAY_LEAVING, HTTP_RELAY_ENDING, HTTP_RELAY_DRAINING,
 };
 
 struct http_relay {
@@ -72,9 +72,8 @@ bool http_body_move(struct evbuffer *from, struct evbuffer *to, size_t len); // 
 // Moves what belongs to the message. WIRE_OK when it ended.
 enum wire_result http_body_relay(struct http1 *message, struct evbuffer *from, struct evbuffer *to, uint64_t *bytes);
 
-// http_head.c
-// Writes the head for a server: the absolute form turned into the origin form (RFC 9112 3.2.2), without what is for a proxy;
-// everything else byte for byte. False: out of memory, and what was written is not the request.
+// http_head.c Writes the head for a server: the absolute form turned into the origin form (RFC 9112 3.2.2), without
+// what is for a proxy; everything else byte for byte. False: out of memory, and what was written is not the request.
 bool http_head_write(struct evbuffer *out, const uint8_t *bytes, const struct http1_head *head);
 // The same with credentials: their headers are left out and then added. Into out (NULL: counts only); the length.
 size_t http_head_inject(uint8_t *out, const uint8_t *bytes, const struct http1_head *head,

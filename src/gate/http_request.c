@@ -14,7 +14,8 @@
 
 void http_request_body(struct http_relay *http, struct evbuffer *to) {
     if (http->request_done) return;
-    enum wire_result result = http_body_relay(&http->request, stream_input(http->client), to, &http->bytes[RELAY_SANDBOX]);
+    uint64_t *bytes = &http->bytes[RELAY_SANDBOX];
+    enum wire_result result = http_body_relay(&http->request, stream_input(http->client), to, bytes);
     http->request_done = result == WIRE_OK;
     if (result == WIRE_BAD && http->answered) flow_end(http->flow, true);
     else if (result == WIRE_BAD) http_relay_refuse_reason(http, POLICY_BAD_REQUEST);
@@ -78,8 +79,8 @@ static void http_request_connect(struct http_relay *http, const struct policy_de
 
 // ---- credentials ----
 
-// The head with its values in locked memory, and as much of the body as fits into the same record. NULL: out of memory, or the
-// body is wrong from its start and the request was refused.
+// The head with its values in locked memory, and as much of the body as fits into the same record. NULL: out of memory,
+// or the body is wrong from its start and the request was refused.
 static uint8_t *http_request_assemble(struct http_relay *http, const uint8_t *bytes, const struct http1_head *head,
                                       const struct injection *injection, size_t *ret_len) {
     size_t len = http_head_inject(NULL, bytes, head, injection);
@@ -101,8 +102,8 @@ static uint8_t *http_request_assemble(struct http_relay *http, const uint8_t *by
     return secret;
 }
 
-// The head was read before its values were asked for, and nothing since: it is the same, read once more. True: the injection
-// was taken, for the response.
+// The head was read before its values were asked for, and nothing since: it is the same, read once more. True: the
+// injection was taken, for the response.
 static bool http_request_inject(struct http_relay *http, struct injection *injection) {
     struct evbuffer *input = stream_input(http->client);
     struct http1_head head;
@@ -221,11 +222,12 @@ static bool http_request_wellformed(const struct http_relay *http, const struct 
     return form_fits && (scheme_fits || http->opened) && head->method.len < sizeof(http->method);
 }
 
-// In opened TLS a request is for the one host, or for another server than this connection's (RFC 9110 15.5.20). TRACE would
-// have the server tell the sandbox its credentials.
+// In opened TLS a request is for the one host, or for another server than this connection's (RFC 9110 15.5.20). TRACE
+// would have the server tell the sandbox its credentials.
 static bool http_request_misdirected(struct http_relay *http, const struct http1_head *head, uint16_t port) {
     bool scheme_fits = head->form != HTTP1_FORM_ABSOLUTE || head->absolute_https;
-    bool fits = scheme_fits && (port == 0 || port == http->flow->port) && strcmp(http->host, intercept_host(http->flow)) == 0;
+    bool port_fits = port == 0 || port == http->flow->port;
+    bool fits = scheme_fits && port_fits && strcmp(http->host, intercept_host(http->flow)) == 0;
     bool trace = strcmp(http->method, "TRACE") == 0;
     if (fits && !trace) return false;
     http_relay_refuse_reason(http, fits ? POLICY_BAD_REQUEST : POLICY_NAME_MISMATCH);

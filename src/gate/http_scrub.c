@@ -48,13 +48,14 @@ void http_scrub_free(struct http_scrub *scrub) {
 // What the message's framing depends on stays what the server said, whatever a value is.
 static bool http_scrub_frames(const struct wire_slice *name) {
     static const char *const names[] = {"content-length", "transfer-encoding", "connection"};
+    const char *text = (const char *)name->data;
     for (size_t i = 0; i < ARRAY_LENGTH(names); i++)
-        if (name->len == strlen(names[i]) && strncasecmp((const char *)name->data, names[i], name->len) == 0) return true;
+        if (name->len == strlen(names[i]) && strncasecmp(text, names[i], name->len) == 0) return true;
     return false;
 }
 
-bool http_scrub_head(struct http_scrub *scrub, const struct http1_head *head, const uint8_t *bytes, struct evbuffer *from,
-                     struct evbuffer *to) {
+bool http_scrub_head(struct http_scrub *scrub, const struct http1_head *head, const uint8_t *bytes,
+                     struct evbuffer *from, struct evbuffer *to) {
     static const size_t status_len = sizeof("HTTP/1.1 200") - 1;
     struct evbuffer_iovec space;
     if (evbuffer_reserve_space(to, (ev_ssize_t)head->len, &space, 1) != 1) return false;
@@ -95,7 +96,8 @@ static bool http_scrub_pass(struct http_scrub *scrub, const uint8_t *bytes, size
 bool http_scrub_end(struct http_scrub *scrub, struct evbuffer *to) { return http_scrub_pass(scrub, NULL, 0, to); }
 
 // A byte of chunked framing: the server's sizes are dropped, trailers are looked at like data.
-static bool http_scrub_framing(struct http_scrub *scrub, const struct http1 *message, const uint8_t *byte, struct evbuffer *to) {
+static bool http_scrub_framing(struct http_scrub *scrub, const struct http1 *message, const uint8_t *byte,
+                               struct evbuffer *to) {
     if (scrub->last) return http_scrub_pass(scrub, byte, 1, to);
     if (!http1_body_last(message)) return true;
     bool good = http_scrub_end(scrub, to);
@@ -103,8 +105,8 @@ static bool http_scrub_framing(struct http_scrub *scrub, const struct http1 *mes
     return good && evbuffer_add(to, "0\r\n", 3) == 0;
 }
 
-enum wire_result http_scrub_body(struct http_scrub *scrub, struct http1 *message, struct evbuffer *from, struct evbuffer *to,
-                                 uint64_t *bytes) {
+enum wire_result http_scrub_body(struct http_scrub *scrub, struct http1 *message, struct evbuffer *from,
+                                 struct evbuffer *to, uint64_t *bytes) {
     for (;;) {
         size_t len = evbuffer_get_contiguous_space(from), data = http1_body_data(message), used = 0;
         size_t most = data == 0 ? 1 : data < HTTP_SCRUB_STEP ? data : HTTP_SCRUB_STEP;

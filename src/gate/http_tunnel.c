@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// After a 101 over TLS that the gate opened, bytes go both ways unread, each direction with its own back-pressure and its own
-// end. (Between two plain sockets the kernel does the same: flow_relay.)
+// After a 101 over TLS that the gate opened, bytes go both ways unread, each direction with its own back-pressure and
+// its own end. (Between two plain sockets the kernel does the same: flow_relay.)
 #include "gate/http_relay.h"
 
 static void http_tunnel_balance(struct http_relay *http) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One opened connection until its relay takes over, and what the relay needs afterwards. Stages: UPSTREAM (handshake with the
-// server; skipped where there is none) -> LEAF (the vault makes the certificate; as a rule it is there) -> CLIENT (handshake
-// with the sandbox's client) -> DONE. A server that fails is forgotten, with the reason for the 502s.
+// One opened connection until its relay takes over, and what the relay needs afterwards. Stages: UPSTREAM (handshake
+// with the server; skipped where there is none) -> LEAF (the vault makes the certificate; as a rule it is there) ->
+// CLIENT (handshake with the sandbox's client) -> DONE. A server that fails is forgotten, with the reason for the 502s.
 //
-// Until DONE the sockets are the flow's. Nothing is sent to the client before its certificate is there, so that a failure can
-// still be told with an alert. The sandbox's ClientHello goes nowhere: the server gets one of ours.
+// Until DONE the sockets are the flow's. Nothing is sent to the client before its certificate is there, so that a
+// failure can still be told with an alert. The sandbox's ClientHello goes nowhere: the server gets one of ours.
 #include "gate/intercept.h"
 
 #include <event2/event_struct.h>
@@ -144,7 +144,8 @@ static void intercept_alone(struct intercept *intercept) {
     struct flow *flow = intercept->flow;
     SSL_free(TAKE_POINTER(intercept->upstream_ssl));
     if (flow->upstream >= 0) relay_reset_fd(TAKE_FD(flow->upstream));
-    intercept->protocol = intercept->http1 ? TLS_PROTOCOL_HTTP1 : intercept->http2 ? TLS_PROTOCOL_HTTP2 : TLS_PROTOCOL_NONE;
+    intercept->protocol = intercept->http2 ? TLS_PROTOCOL_HTTP2 : TLS_PROTOCOL_NONE;
+    if (intercept->http1) intercept->protocol = TLS_PROTOCOL_HTTP1;
     intercept->stage = INTERCEPT_LEAF;
     intercept_go_on(intercept);
 }

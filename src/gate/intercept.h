@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// TLS opened for a host with a credential: the gate is the server of the sandbox's client and the client of the real server,
-// and requests are judged and relayed one by one in between (http_relay.c, h2_relay.c).
+// TLS opened for a host with a credential: the gate is the server of the sandbox's client and the client of the real
+// server, and requests are judged and relayed one by one in between (http_relay.c, h2_relay.c).
 //
-// Order: the ClientHello was judged, the name it claims is the name that was resolved and dialled; TLS upstream first, with
-// the protocols that the client offers, verified for the name; then the client's handshake, with the protocol that the server
-// chose. A server that is not there or not the host's: the client's handshake is made all the same (HTTP/1.1, if it takes
-// that) so that requests are answered with 502. No session tickets, no early data.
+// Order: the ClientHello was judged, the name it claims is the name that was resolved and dialled; TLS upstream first,
+// with the protocols that the client offers, verified for the name; then the client's handshake, with the protocol that
+// the server chose. A server that is not there or not the host's: the client's handshake is made all the same
+// (HTTP/1.1, if it takes that) so that requests are answered with 502. No session tickets, no early data.
 #pragma once
 
 #include <stdbool.h>
@@ -31,8 +31,8 @@ void intercept_free(struct flow *flow, bool reset);
 // ---- for the relays of both versions of HTTP, of a flow that is opened ----
 
 const char *intercept_host(const struct flow *flow);   // the bound host
-// The two ends, TLS done; from here on the relay's, which gives them its handlers (stream_handle). upstream NULL: there is
-// none, every request gets upstream_failed.
+// The two ends, TLS done; from here on the relay's, which gives them its handlers (stream_handle). upstream NULL: there
+// is none, every request gets upstream_failed.
 struct stream *intercept_take_client(struct flow *flow);
 struct stream *intercept_take_upstream(struct flow *flow);
 // What is wrong with a server that did not answer, in a few words.

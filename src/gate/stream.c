@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stream does its own socket calls on two events of the loop: bytes are written as soon as they are pushed, and only what
-// the kernel does not take waits for an event; what is read goes into the buffer with one call as a rule (short reads need
-// no second one, for the loop tells of more).
+// A stream does its own socket calls on two events of the loop: bytes are written as soon as they are pushed, and only
+// what the kernel does not take waits for an event; what is read goes into the buffer with one call as a rule (short
+// reads need no second one, for the loop tells of more).
 //
-// What OpenSSL has taken from the socket no event tells of: it is read until nothing of it is left, and when reading was
-// stopped with some there, the event is made active by hand.
+// What OpenSSL has taken from the socket no event tells of: it is read until nothing of it is left, and when reading
+// was stopped with some there, the event is made active by hand.
 //
-// An event that is not wanted any more stays until it comes: mostly it is wanted again before that, and nothing was to do.
+// An event that is not wanted any more stays until it comes: mostly it is wanted again before that, and nothing was to
+// do.
 //
-// Everything a function of the header finds out and its caller must be told (a failed write) is told by `wake`, an event
-// that is only ever made active. It also frees the memory at the end.
+// Everything a function of the header finds out and its caller must be told (a failed write) is told by `wake`, an
+// event that is only ever made active. It also frees the memory at the end.
 //
-// A failure of writing does not end the stream at once: the peer's last words (a server's answer to a body that it did not
-// want) may be there to be read.
+// A failure of writing does not end the stream at once: the peer's last words (a server's answer to a body that it did
+// not want) may be there to be read.
 #include "gate/stream.h"
 
 #include <errno.h>
@@ -278,8 +279,7 @@ static ssize_t stream_receive(struct stream *stream, void *bytes, size_t len) {
     int got = SSL_read(stream->ssl, bytes, (int)len);
     stream->read_writes = false;
     if (got > 0) return got;
-    if (SSL_get_shutdown(stream->ssl) & SSL_RECEIVED_SHUTDOWN && SSL_get_error(stream->ssl, got) == SSL_ERROR_ZERO_RETURN)
-        return -ENODATA;
+    if (SSL_get_error(stream->ssl, got) == SSL_ERROR_ZERO_RETURN) return -ENODATA; // close_notify
     return stream_ssl_error(stream, got, &stream->read_writes, false);
 }
 
@@ -305,7 +305,8 @@ static ssize_t stream_fill(struct stream *stream) {
     }
 }
 
-// Reads, and tells what came. After the end of a stream nothing is touched: its owner may have freed what it is part of.
+// Reads, and tells what came. After the end of a stream nothing is touched: its owner may have freed what it is part
+// of.
 static void stream_take(struct stream *stream) {
     size_t had = evbuffer_get_length(stream->input);
     ssize_t result = stream_fill(stream);

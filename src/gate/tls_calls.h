@@ -13,18 +13,19 @@
 
 #define TLS_SSL_CALLS(X) \
     X(OPENSSL_init_ssl) X(SSL_CTX_ctrl) X(SSL_CTX_free) X(SSL_CTX_new) X(SSL_CTX_set1_cert_store) \
-    X(SSL_CTX_set_alpn_select_cb) X(SSL_CTX_set_default_read_buffer_len) X(SSL_CTX_set_num_tickets) X(SSL_CTX_set_options) X(SSL_CTX_set_verify) \
-    X(SSL_accept) X(SSL_connect) X(SSL_ctrl) X(SSL_free) X(SSL_get0_alpn_selected) X(SSL_get0_param) X(SSL_get_error) \
-    X(SSL_get_ex_data) X(SSL_get_servername) X(SSL_get_shutdown) X(SSL_get_verify_result) X(SSL_has_pending) \
+    X(SSL_CTX_set_alpn_select_cb) X(SSL_CTX_set_default_read_buffer_len) X(SSL_CTX_set_num_tickets) \
+    X(SSL_CTX_set_options) X(SSL_CTX_set_verify) \
+    X(SSL_accept) X(SSL_connect) X(SSL_ctrl) X(SSL_free) X(SSL_get0_alpn_selected) X(SSL_get_error) \
+    X(SSL_get_ex_data) X(SSL_get_servername) X(SSL_get_verify_result) X(SSL_has_pending) \
     X(SSL_new) X(SSL_read) X(SSL_set1_host) X(SSL_set_alpn_protos) X(SSL_set_bio) X(SSL_set_ex_data) \
     X(SSL_set_hostflags) X(SSL_shutdown) X(SSL_use_PrivateKey) X(SSL_use_certificate) X(SSL_write) \
     X(TLS_client_method) X(TLS_server_method)
 
 #define TLS_CRYPTO_CALLS(X) \
-    X(BIO_clear_flags) X(BIO_free) X(BIO_get_data) X(BIO_meth_free) X(BIO_meth_new) X(BIO_meth_set_create) \
+    X(BIO_clear_flags) X(BIO_free) X(BIO_get_data) X(BIO_meth_free) X(BIO_meth_new) \
     X(BIO_meth_set_ctrl) X(BIO_meth_set_destroy) X(BIO_meth_set_read) X(BIO_meth_set_write) X(BIO_new) \
-    X(BIO_new_mem_buf) X(BIO_set_data) X(BIO_set_flags) X(BIO_test_flags) X(BIO_set_init) X(ERR_clear_error) X(ERR_peek_error) \
-    X(ERR_peek_last_error) X(OPENSSL_init_crypto) X(PEM_read_bio_X509) X(X509_STORE_add_cert) X(X509_STORE_free) \
+    X(BIO_new_mem_buf) X(BIO_set_data) X(BIO_set_flags) X(BIO_test_flags) X(BIO_set_init) X(ERR_clear_error) \
+    X(ERR_peek_error) X(OPENSSL_init_crypto) X(PEM_read_bio_X509) X(X509_STORE_add_cert) X(X509_STORE_free) \
     X(X509_STORE_load_file) X(X509_STORE_new) X(X509_free) X(X509_verify_cert_error_string)
 
 struct tls_calls {
@@ -52,11 +53,9 @@ int tls_calls_load(struct error *err);
 #define SSL_ctrl (tls_calls.SSL_ctrl)
 #define SSL_free (tls_calls.SSL_free)
 #define SSL_get0_alpn_selected (tls_calls.SSL_get0_alpn_selected)
-#define SSL_get0_param (tls_calls.SSL_get0_param)
 #define SSL_get_error (tls_calls.SSL_get_error)
 #define SSL_get_ex_data (tls_calls.SSL_get_ex_data)
 #define SSL_get_servername (tls_calls.SSL_get_servername)
-#define SSL_get_shutdown (tls_calls.SSL_get_shutdown)
 #define SSL_get_verify_result (tls_calls.SSL_get_verify_result)
 #define SSL_has_pending (tls_calls.SSL_has_pending)
 #define SSL_new (tls_calls.SSL_new)
@@ -77,7 +76,6 @@ int tls_calls_load(struct error *err);
 #define BIO_get_data (tls_calls.BIO_get_data)
 #define BIO_meth_free (tls_calls.BIO_meth_free)
 #define BIO_meth_new (tls_calls.BIO_meth_new)
-#define BIO_meth_set_create (tls_calls.BIO_meth_set_create)
 #define BIO_meth_set_ctrl (tls_calls.BIO_meth_set_ctrl)
 #define BIO_meth_set_destroy (tls_calls.BIO_meth_set_destroy)
 #define BIO_meth_set_read (tls_calls.BIO_meth_set_read)
@@ -90,7 +88,6 @@ int tls_calls_load(struct error *err);
 #define BIO_set_init (tls_calls.BIO_set_init)
 #define ERR_clear_error (tls_calls.ERR_clear_error)
 #define ERR_peek_error (tls_calls.ERR_peek_error)
-#define ERR_peek_last_error (tls_calls.ERR_peek_last_error)
 #define OPENSSL_init_crypto (tls_calls.OPENSSL_init_crypto)
 #define PEM_read_bio_X509 (tls_calls.PEM_read_bio_X509)
 #define X509_STORE_add_cert (tls_calls.X509_STORE_add_cert)

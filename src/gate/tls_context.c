@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// OpenSSL's contexts and sockets. Its BIO for sockets would raise SIGPIPE and cannot be given the ClientHello that was read to
-// be judged, so there is one of ours: it reads these bytes first, then from the socket.
+// OpenSSL's contexts and sockets. Its BIO for sockets would raise SIGPIPE and cannot be given the ClientHello that was
+// read to be judged, so there is one of ours: it reads these bytes first, then from the socket.
 #include "gate/tls_context.h"
 
 #include <errno.h>
@@ -165,7 +165,8 @@ static SSL_CTX *tls_context_make(const SSL_METHOD *method) {
     SSL_CTX *context = SSL_CTX_new(method);
     if (!context) return NULL;
     SSL_CTX_set_options(context, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET);
-    SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_read_ahead(context, 1);
     SSL_CTX_set_default_read_buffer_len(context, TLS_READ_BUFFER);
@@ -209,7 +210,8 @@ void tls_context_free(struct tls_context *context) {
 
 // ---- connections ----
 
-static SSL *tls_context_ssl(const struct tls_context *context, SSL_CTX *side, int fd, const uint8_t *first, size_t len) {
+static SSL *tls_context_ssl(const struct tls_context *context, SSL_CTX *side, int fd, const uint8_t *first,
+                            size_t len) {
     SSL *ssl = SSL_new(side);
     BIO *bio = ssl ? tls_socket_new(context->method, fd, first, len) : NULL;
     if (bio) {
@@ -220,8 +222,9 @@ static SSL *tls_context_ssl(const struct tls_context *context, SSL_CTX *side, in
     return NULL;
 }
 
-struct ssl_st *tls_context_connect(const struct tls_context *context, int fd, const char *host, bool http1, bool http2) {
-    static const unsigned char offers[] = "\x02h2\x08http/1.1"; // in our order: a client that offers both prefers it as a rule
+struct ssl_st *tls_context_connect(const struct tls_context *context, int fd, const char *host, bool http1,
+                                   bool http2) {
+    static const unsigned char offers[] = "\x02h2\x08http/1.1"; // the order of nearly all clients that offer both
     const unsigned char *first = http2 ? offers : offers + 3;
     unsigned len = (http2 ? 3 : 0) + (http1 ? 9 : 0);
     SSL *ssl = tls_context_ssl(context, context->client, fd, NULL, 0);
@@ -267,7 +270,8 @@ enum tls_protocol tls_context_protocol(const struct ssl_st *ssl) {
 bool tls_context_claims(const struct ssl_st *ssl, const char *host) {
     struct name_host claimed;
     const char *name = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
-    return name && name_from_wire(name, strlen(name), &claimed) == 0 && !claimed.is_address && strcmp(claimed.name, host) == 0;
+    if (!name || name_from_wire(name, strlen(name), &claimed) < 0) return false;
+    return !claimed.is_address && strcmp(claimed.name, host) == 0;
 }
 
 const char *tls_context_why(const struct ssl_st *ssl, char *text, size_t size) {

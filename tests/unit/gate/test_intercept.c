@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opened connections, between a real client and a real server that misbehave at each step: whatever they do, the server of
-// another name, or one whose request lacks its credential, gets no byte of a request, and nothing stays behind.
+// Opened connections, between a real client and a real server that misbehave at each step: whatever they do, the server
+// of another name, or one whose request lacks its credential, gets no byte of a request, and nothing stays behind.
 #include "tls_peer.h"
 
 #include <event2/buffer.h>
@@ -196,7 +196,8 @@ static void turn(void) {
     }
 }
 
-// A flow as sniff.c leaves it: the hello was read and judged, the server was dialled. identity NULL: a server without TLS.
+// A flow as sniff.c leaves it: the hello was read and judged, the server was dialled. identity NULL: a server without
+// TLS.
 static void open_flow(const struct tls_identity *identity, const char *alpn) {
     uint8_t bytes[40] = {0};
     struct ip_packet syn = {.bytes = bytes, .len = sizeof(bytes), .source = addr_ipv4(0xc0000002),
