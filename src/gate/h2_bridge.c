@@ -422,7 +422,8 @@ static void h2_bridge_keep(struct h2_bridge *bridge, enum h2_side quiet) {
     enum h2_side other = quiet == H2_CLIENT ? H2_SERVER : H2_CLIENT;
     uint64_t now_us = bridge->now_us;
     bool open = bridge->forwarded_count > 0 && !bridge->over[H2_CLIENT] && !bridge->over[H2_SERVER];
-    if (!open || now_us - bridge->heard_us[quiet] < H2_QUIET_US || now_us - bridge->heard_us[other] >= H2_QUIET_US) return;
+    bool alone = now_us - bridge->heard_us[quiet] >= H2_QUIET_US && now_us - bridge->heard_us[other] < H2_QUIET_US;
+    if (!open || !alone) return;
     bridge->heard_us[quiet] = now_us; // one for each time
     if (nghttp2_submit_ping(bridge->sessions[quiet], NGHTTP2_FLAG_NONE, NULL) < 0) bridge->broken = true;
 }

@@ -32,7 +32,7 @@
 #define H2_INTERIM_MAX 32              // 1xx responses of a stream
 #define H2_HEAD_US 30000000            // from the beginning of a header section to its end
 #define H2_STALL_US 600000000          // a stream with bytes that nobody takes
-#define H2_QUIET_US 400000000          // a side that says nothing while the other keeps an open stream alive gets a PING
+#define H2_QUIET_US 400000000          // a side that is silent while the other keeps a stream alive gets a PING
 
 enum h2_side { H2_CLIENT, H2_SERVER, H2_SIDES };
 
