@@ -239,7 +239,7 @@ struct h2_bridge *h2_bridge_new(const struct h2_handlers *handlers, void *data, 
     if (!bridge) return NULL;
     bridge->handlers = handlers;
     bridge->data = data;
-    bridge->now_us = now_us;
+    bridge->now_us = bridge->heard_us[H2_CLIENT] = bridge->heard_us[H2_SERVER] = now_us;
     bridge->over[H2_SERVER] = !upstream;
     list_init(&bridge->streams);
     list_init(&bridge->dead);
@@ -304,6 +304,7 @@ int h2_bridge_receive(struct h2_bridge *bridge, enum h2_side side, const uint8_t
     bridge->now_us = now_us;
     if (bridge->broken) return -ENOMEM;
     if (bridge->over[side]) return -ECONNABORTED;
+    bridge->heard_us[side] = now_us;
     ssize_t used = nghttp2_session_mem_recv(bridge->sessions[side], bytes, len);
     if (used == NGHTTP2_ERR_NOMEM || used == NGHTTP2_ERR_CALLBACK_FAILURE) bridge->broken = true;
     else if (used < 0) h2_bridge_ended(bridge, side, false); // no HTTP/2 at all, or a flood of its own doing
@@ -415,6 +416,18 @@ static bool h2_stream_stalled(const struct h2_stream *stream) {
     return stalled && stream->bridge->now_us - stream->moved_us > H2_STALL_US;
 }
 
+// PING is answered by us, so that of a client which keeps a silent stream alive the server would hear nothing, and the
+// other way round: our connection to it would be idle.
+static void h2_bridge_keep(struct h2_bridge *bridge, enum h2_side quiet) {
+    enum h2_side other = quiet == H2_CLIENT ? H2_SERVER : H2_CLIENT;
+    uint64_t now_us = bridge->now_us;
+    bool open = bridge->forwarded_count > 0 && !bridge->over[H2_CLIENT] && !bridge->over[H2_SERVER];
+    bool alone = now_us - bridge->heard_us[quiet] >= H2_QUIET_US && now_us - bridge->heard_us[other] < H2_QUIET_US;
+    if (!open || !alone) return;
+    bridge->heard_us[quiet] = now_us; // one for each time
+    if (nghttp2_submit_ping(bridge->sessions[quiet], NGHTTP2_FLAG_NONE, NULL) < 0) bridge->broken = true;
+}
+
 void h2_bridge_tick(struct h2_bridge *bridge, uint64_t now_us) {
     bridge->now_us = now_us;
     if (bridge->broken) return;
@@ -426,6 +439,7 @@ void h2_bridge_tick(struct h2_bridge *bridge, uint64_t now_us) {
     }
     for (enum h2_side side = H2_CLIENT; side < H2_SIDES; side++) {
         uint64_t begun = bridge->head_begun_us[side];
+        h2_bridge_keep(bridge, side);
         if (begun && now_us - begun > H2_HEAD_US && !bridge->over[side]) h2_bridge_calm(bridge, side);
     }
     h2_bridge_reap(bridge);

@@ -32,6 +32,7 @@
 #define H2_INTERIM_MAX 32              // 1xx responses of a stream
 #define H2_HEAD_US 30000000            // from the beginning of a header section to its end
 #define H2_STALL_US 600000000          // a stream with bytes that nobody takes
+#define H2_QUIET_US 400000000          // a side that is silent while the other keeps a stream alive gets a PING
 
 enum h2_side { H2_CLIENT, H2_SERVER, H2_SIDES };
 
@@ -105,6 +106,7 @@ struct h2_bridge {
     struct h2_memory memory[H2_SIDES];
     struct h2_allowance frames[H2_SIDES], resets;
     uint64_t head_begun_us[H2_SIDES];    // of a header section that is not whole, 0: none
+    uint64_t heard_us[H2_SIDES];         // when a side said something last
     uint64_t now_us;
     struct list streams, dead;
     size_t stream_count, forwarded_count;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// nghttp2. With the option `bundle` it is a part of the program; else it is loaded, before the gate isolates itself and only
-// where a host has a credential (base/library.h), and its functions are called by their own names all the same.
+// nghttp2. With the option `bundle` it is a part of the program; else it is loaded, before the gate isolates itself and
+// only where a host has a credential (base/library.h), and its functions are called by their own names all the same.
 #pragma once
 
 #include <nghttp2/nghttp2.h>
@@ -32,7 +32,8 @@ int h2_calls_load(struct error *err);
     X(nghttp2_session_get_stream_user_data) X(nghttp2_session_mem_recv) X(nghttp2_session_mem_send) \
     X(nghttp2_session_resume_data) X(nghttp2_session_server_new3) X(nghttp2_session_set_local_window_size) \
     X(nghttp2_session_set_stream_user_data) X(nghttp2_session_terminate_session) X(nghttp2_session_want_read) \
-    X(nghttp2_session_want_write) X(nghttp2_submit_goaway) X(nghttp2_submit_headers) X(nghttp2_submit_request) \
+    X(nghttp2_session_want_write) X(nghttp2_submit_goaway) X(nghttp2_submit_headers) X(nghttp2_submit_ping) \
+    X(nghttp2_submit_request) \
     X(nghttp2_submit_response) X(nghttp2_submit_rst_stream) X(nghttp2_submit_settings) \
     X(nghttp2_submit_trailer)
 
@@ -78,6 +79,7 @@ extern struct h2_calls h2_calls;
 #define nghttp2_session_want_write (h2_calls.nghttp2_session_want_write)
 #define nghttp2_submit_goaway (h2_calls.nghttp2_submit_goaway)
 #define nghttp2_submit_headers (h2_calls.nghttp2_submit_headers)
+#define nghttp2_submit_ping (h2_calls.nghttp2_submit_ping)
 #define nghttp2_submit_request (h2_calls.nghttp2_submit_request)
 #define nghttp2_submit_response (h2_calls.nghttp2_submit_response)
 #define nghttp2_submit_rst_stream (h2_calls.nghttp2_submit_rst_stream)

@@ -33,7 +33,7 @@ struct h2_relay {
     struct h2_bridge *bridge;
     struct stream *ends[H2_SIDES]; // NULL: there is none
     struct event *tick;            // now and then; in the end the deadline of what is left to write and to read
-    struct event *wake;            // runs it from the loop; and buries it: there from its start, so that this needs no memory
+    struct event *wake;            // runs it from the loop; and buries it, for which it is there from the start
     uint64_t busy_us;              // when there was a stream last
     size_t injecting;              // requests that wait for their values
     bool secret_out;               // bytes with values are on their way to the server
@@ -112,7 +112,8 @@ static bool h2_relay_names_host(const struct flow *flow, const struct h2_head *h
     for (size_t i = 0; i < head->count; i++) {
         const struct h2_field *field = &head->fields[i];
         bool host = field->name_len == 4 && memcmp(head->bytes + field->name, "host", 4) == 0;
-        if (host && !h2_relay_is_host(flow, (struct wire_slice){head->bytes + field->value, field->value_len})) return false;
+        struct wire_slice value = {head->bytes + field->value, field->value_len};
+        if (host && !h2_relay_is_host(flow, value)) return false;
     }
     return true;
 }

@@ -7,7 +7,10 @@ struct rig rig;
 
 struct rig_seen *rig_seen(struct rig_peer *peer, int32_t id) {
     assert_in_range(id, 1, 2 * RIG_STREAMS - 1);
-    return &peer->seen[id / 2];
+    struct rig_seen *seen = &peer->seen[id / 2];
+    if (!seen->used) seen->reset = -1;
+    seen->used = true;
+    return seen;
 }
 
 static int peer_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t name_len,
@@ -77,7 +80,6 @@ static nghttp2_session *peer_session(struct rig_peer *peer, bool server) {
 static void peer_start(struct rig_peer *peer, bool server) {
     *peer = (struct rig_peer){.goaway = -1};
     peer->seen = NEW_ARRAY(struct rig_seen, RIG_STREAMS);
-    for (size_t i = 0; i < RIG_STREAMS; i++) peer->seen[i].reset = -1;
     peer->session = peer_session(peer, server);
 }
 

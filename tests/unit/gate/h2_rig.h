@@ -36,7 +36,7 @@ struct rig_seen {
     char fields[4096];          // "name: value\n", with '!' in front of those never indexed; '-' begins another section
     char data[512];             // its beginning
     size_t data_len;
-    bool end;
+    bool end, used;
     int64_t reset;              // -1: none
     struct rig_body body;       // what it sends itself
 };

@@ -354,6 +354,18 @@ static void test_pings(void **state) {
     rig_run();
     assert_int_equal(rig.client.got - got, 17); // the answer, and by us
     assert_int_equal(rig.server.pings, 0);
+    // But a client that keeps a silent stream alive does so for both connections, now and then.
+    REQUEST(NULL, GET);
+    rig_run();
+    for (int minute = 0; minute < 20; minute++) {
+        rig.now_us += 60000000;
+        assert_int_equal(nghttp2_submit_ping(rig.client.session, NGHTTP2_FLAG_NONE, NULL), 0);
+        rig_run();
+        h2_bridge_tick(rig.bridge, rig.now_us);
+        rig_run();
+    }
+    assert_in_range(rig.server.pings, 2, 3);
+    assert_int_equal(rig.client.pings, 0);
     rig_stop();
 }
 
