@@ -9,7 +9,6 @@
 #include <linux/seccomp.h>
 #include <stdbool.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -177,13 +176,18 @@ int call_filter_write(const struct call_filter *filter, int fd) {
     return program ? program_make(filter, fd, program) : -ENOMEM;
 }
 
-int call_filter_load(const struct call_filter *filter) {
+int call_filter_print(const struct call_filter *filter, FILE *out) {
     AUTO_FREE struct program *program = NEW(struct program);
     AUTO_CLOSE int fd = memfd_create("penstock-filter", MFD_CLOEXEC);
     if (!program) return -ENOMEM;
     if (fd < 0) return -errno;
     int result = program_make(filter, fd, program);
     if (result < 0) return result;
-    struct sock_fprog code = {.len = (unsigned short)program->count, .filter = program->code};
-    return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &code) < 0 ? -errno : 0;
+    fprintf(out, "{\n");
+    for (size_t i = 0; i < program->count; i++) {
+        const struct sock_filter *step = &program->code[i];
+        fprintf(out, "    {0x%x, %u, %u, 0x%x},\n", step->code, step->jt, step->jf, step->k);
+    }
+    fprintf(out, "}");
+    return ferror(out) ? -EIO : 0;
 }

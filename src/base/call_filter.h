@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A seccomp filter that is proved before it is used: libseccomp says that all is well when memory ran out while it wrote
+// A seccomp filter, compiled and proved while penstock is built: libseccomp says that all is well when memory ran out while it wrote
 // the program, and the program then lacks rules. So every rule is kept, and the program is run on samples of each.
 #pragma once
 
 #include <seccomp.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 struct call_filter;
 
@@ -17,5 +18,5 @@ void call_filter_free(struct call_filter *filter); // NULL is fine
 int call_filter_add(struct call_filter *filter, uint32_t action, int call, size_t count, const struct scmp_arg_cmp *conditions);
 // Writes the program to an empty memory file, which is then at its end. 0; -EILSEQ: it is not what the rules say; -errno.
 int call_filter_write(const struct call_filter *filter, int fd);
-// Puts the program into force for this process, which must have no_new_privs. 0, or as call_filter_write.
-int call_filter_load(const struct call_filter *filter);
+// Prints the program as C, what an array of struct sock_filter is initialised with. 0, or as call_filter_write.
+int call_filter_print(const struct call_filter *filter, FILE *out);

@@ -117,17 +117,27 @@ static void run_keeper_readable(evutil_socket_t fd, short what, void *data) {
     run_role_gone(data, ROLE_KEEPER); // it has nothing to say but its end
 }
 
-// It says that it is ready, or why not; after that only its end.
-static void run_resolver_readable(evutil_socket_t fd, short what, void *data) {
-    (void)what;
-    struct run *run = data;
+// What its operator should know (of a secret), or why it ends; that a resolver is ready. False: it is gone.
+static bool run_hear_role(struct run *run, int fd) {
     struct channel_message message;
     int rc;
     while ((rc = channel_receive(fd, run_buffer, sizeof(run_buffer), &message)) == 1) {
-        if (message.type == IPC_ERROR) fprintf(stderr, "penstock: %s\n", ((const struct ipc_error *)message.body)->text);
+        bool said = message.type == IPC_VAULT_NOTICE || message.type == IPC_ERROR;
+        if (said) fprintf(stderr, "penstock: %s\n", ((const struct ipc_error *)message.body)->text);
+        run->resolver_ready |= message.type == IPC_RESOLVER_READY;
         channel_message_close(&message);
     }
-    if (rc != -EAGAIN) run_role_gone(run, ROLE_RESOLVER);
+    return rc == -EAGAIN;
+}
+
+static void run_vault_readable(evutil_socket_t fd, short what, void *data) {
+    (void)what;
+    if (!run_hear_role(data, fd)) run_role_gone(data, ROLE_VAULT);
+}
+
+static void run_resolver_readable(evutil_socket_t fd, short what, void *data) {
+    (void)what;
+    if (!run_hear_role(data, fd)) run_role_gone(data, ROLE_RESOLVER);
 }
 
 static void run_question(evutil_socket_t fd, short what, void *data) {
@@ -147,19 +157,6 @@ static void run_watch_questions(struct run *run) {
     if (run->questions < 0 || run->question_event) return;
     run->question_event = event_new(run->base, run->questions, EV_READ, run_question, run);
     if (run->question_event) event_add(run->question_event, policy_facts(run->policy).has_names ? &moment : NULL);
-}
-
-// What its operator should know of a secret, or why it ends.
-static void run_vault_readable(evutil_socket_t fd, short what, void *data) {
-    (void)what;
-    struct channel_message message;
-    int rc;
-    while ((rc = channel_receive(fd, run_buffer, sizeof(run_buffer), &message)) == 1) {
-        bool said = message.type == IPC_VAULT_NOTICE || message.type == IPC_ERROR;
-        if (said) fprintf(stderr, "penstock: %s\n", ((const struct ipc_error *)message.body)->text);
-        channel_message_close(&message);
-    }
-    if (rc != -EAGAIN) run_role_gone(data, ROLE_VAULT);
 }
 
 static void run_watch(struct run *run) {

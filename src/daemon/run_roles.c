@@ -155,6 +155,7 @@ int run_await_roles(struct run *run, struct error *err) {
 
 static int run_start_resolver(struct run *run, struct error *err) {
     struct role *resolver = &run->roles[ROLE_RESOLVER];
+    run->resolver_ready = false;
     int rc = run_start_role(run, ROLE_RESOLVER, err);
     return rc < 0 ? rc : role_send(resolver, IPC_RESOLVER_START, &run->servers, sizeof(run->servers), NULL, 0, err);
 }
@@ -196,6 +197,7 @@ static int run_restart_resolver(struct run *run, struct error *err) {
     role_stop(resolver, 0);
     int rc = run_start_resolver(run, err);
     if (rc == 0) rc = role_expect(resolver, IPC_RESOLVER_READY, &message, err);
+    run->resolver_ready = rc == 0;
     if (rc == 0) rc = run_join_resolver(run, &channel, err);
     return rc < 0 ? rc : role_send(&run->roles[ROLE_GATE], IPC_GATE_RESOLVER, NULL, 0, &channel, 1, err);
 }
@@ -260,7 +262,8 @@ void run_restart(struct run *run, enum role_kind dead) {
     if (dead == ROLE_KEEPER || !run_count_restart(run)) {
         error_set(&err, rc, "the %s process of the sandbox died", role_name(dead));
     } else {
-        fprintf(stderr, "penstock: the %s process of the sandbox died; starting it again\n", role_name(dead));
+        fprintf(stderr, "penstock: the %s process of the sandbox died%s; starting it again\n", role_name(dead),
+                dead == ROLE_RESOLVER && !run->resolver_ready ? " while it was started" : "");
         rc = run_restart_role(run, dead, &err);
     }
     if (rc == 0) return;

@@ -31,7 +31,7 @@ struct run {
     int roots;                       // memory file with what --upstream-ca names, or -1
     uint64_t generation, restart_window_us;
     unsigned restarts;
-    bool log_failed, gate_started;
+    bool log_failed, gate_started, resolver_ready;
     int status;
 };
 

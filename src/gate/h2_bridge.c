@@ -224,7 +224,6 @@ static bool h2_bridge_open(struct h2_bridge *bridge, enum h2_side side, bool sma
     nghttp2_session_callbacks *calls = h2_bridge_callbacks();
     nghttp2_option *option = h2_bridge_option(side);
     nghttp2_session **session = &bridge->sessions[side];
-    h2_memory_init(&bridge->memory[side], H2_MEMORY_MAX);
     nghttp2_mem *memory = &bridge->memory[side].calls;
     int rc = NGHTTP2_ERR_NOMEM;
     if (calls && option && side == H2_CLIENT) rc = nghttp2_session_server_new3(session, calls, bridge, option, memory);
@@ -244,6 +243,8 @@ struct h2_bridge *h2_bridge_new(const struct h2_handlers *handlers, void *data, 
     bridge->over[H2_SERVER] = !upstream;
     list_init(&bridge->streams);
     list_init(&bridge->dead);
+    h2_memory_init(&bridge->memory[H2_CLIENT], H2_MEMORY_MAX);
+    h2_memory_init(&bridge->memory[H2_SERVER], H2_MEMORY_MAX);
     struct h2_allowance frames = {(uint64_t)H2_FRAMES_BURST * 1000000, now_us};
     bridge->frames[H2_CLIENT] = bridge->frames[H2_SERVER] = frames;
     bridge->resets = (struct h2_allowance){(uint64_t)H2_RESETS_BURST * 1000000, now_us};
@@ -251,6 +252,26 @@ struct h2_bridge *h2_bridge_new(const struct h2_handlers *handlers, void *data, 
     if (good) return bridge;
     h2_bridge_free(bridge);
     return NULL;
+}
+
+// A client that has ended its side may still get what it asked for; a server's end is that of all it would have said.
+static bool h2_bridge_writes(const struct h2_bridge *bridge, enum h2_side side) {
+    return bridge->sessions[side] && (!bridge->over[side] || (side == H2_CLIENT && bridge->half_closed));
+}
+
+static void h2_bridge_goodbye(struct h2_bridge *bridge, enum h2_side side, uint32_t error_code) {
+    nghttp2_session *session = bridge->sessions[side];
+    if (!session || !h2_bridge_writes(bridge, side)) return;
+    int32_t last = side == H2_CLIENT ? nghttp2_session_get_last_proc_stream_id(session) : 0;
+    if (nghttp2_submit_goaway(session, NGHTTP2_FLAG_NONE, last, error_code, NULL, 0) < 0) bridge->broken = true;
+}
+
+// The server is told when the last stream has ended: some take what comes before for the end of all.
+static void h2_bridge_settle(struct h2_bridge *bridge) {
+    bool last = bridge->refusing && list_empty(&bridge->streams) && !bridge->settled;
+    if (!last) return;
+    bridge->settled = true;
+    h2_bridge_goodbye(bridge, H2_SERVER, NGHTTP2_NO_ERROR);
 }
 
 static void h2_bridge_reap(struct h2_bridge *bridge) {
@@ -261,7 +282,7 @@ void h2_bridge_free(struct h2_bridge *bridge) {
     if (!bridge) return;
     for (enum h2_side side = H2_CLIENT; side < H2_SIDES; side++) {
         h2_bridge_sent(bridge, side);
-        nghttp2_session_del(bridge->sessions[side]);
+        h2_memory_done(&bridge->memory[side]);
     }
     h2_bridge_reap(bridge);
     LIST_FOREACH(&bridge->streams, node) {
@@ -281,11 +302,13 @@ static bool h2_bridge_finished(const struct h2_bridge *bridge, enum h2_side side
 
 int h2_bridge_receive(struct h2_bridge *bridge, enum h2_side side, const uint8_t *bytes, size_t len, uint64_t now_us) {
     bridge->now_us = now_us;
+    if (bridge->broken) return -ENOMEM;
     if (bridge->over[side]) return -ECONNABORTED;
     ssize_t used = nghttp2_session_mem_recv(bridge->sessions[side], bytes, len);
     if (used == NGHTTP2_ERR_NOMEM || used == NGHTTP2_ERR_CALLBACK_FAILURE) bridge->broken = true;
     else if (used < 0) h2_bridge_ended(bridge, side, false); // no HTTP/2 at all, or a flood of its own doing
     else if (h2_bridge_finished(bridge, side)) h2_bridge_ended(bridge, side, false);
+    h2_bridge_settle(bridge);
     h2_bridge_reap(bridge);
     if (bridge->broken) return -ENOMEM;
     return bridge->over[side] ? -ECONNABORTED : 0;
@@ -306,11 +329,6 @@ void h2_bridge_sent(struct h2_bridge *bridge, enum h2_side side) {
     bridge->piece[side] = NULL;
 }
 
-// A client that has ended its side may still get what it asked for; a server's end is that of all it would have said.
-static bool h2_bridge_writes(const struct h2_bridge *bridge, enum h2_side side) {
-    return bridge->sessions[side] && (!bridge->over[side] || (side == H2_CLIENT && bridge->half_closed));
-}
-
 ssize_t h2_bridge_send(struct h2_bridge *bridge, enum h2_side side, const uint8_t **ret_bytes, bool *ret_secret) {
     h2_bridge_sent(bridge, side);
     if (bridge->broken) return -ENOMEM;
@@ -321,6 +339,7 @@ ssize_t h2_bridge_send(struct h2_bridge *bridge, enum h2_side side, const uint8_
     ssize_t len = nghttp2_session_mem_send(bridge->sessions[side], &bytes);
     if (len < 0) bridge->broken = true;
     if (len == 0 && !bridge->over[side] && h2_bridge_finished(bridge, side)) h2_bridge_ended(bridge, side, false);
+    h2_bridge_settle(bridge);
     h2_bridge_reap(bridge);
     if (bridge->broken) return -ENOMEM;
     *ret_bytes = bytes;
@@ -340,22 +359,15 @@ bool h2_bridge_room(const struct h2_bridge *bridge, size_t waiting) {
 
 // ---- the end ----
 
-static void h2_bridge_goodbye(struct h2_bridge *bridge, enum h2_side side, uint32_t error_code) {
-    nghttp2_session *session = bridge->sessions[side];
-    if (!session || !h2_bridge_writes(bridge, side)) return;
-    int32_t last = side == H2_CLIENT ? nghttp2_session_get_last_proc_stream_id(session) : 0;
-    if (nghttp2_submit_goaway(session, NGHTTP2_FLAG_NONE, last, error_code, NULL, 0) < 0) bridge->broken = true;
-}
-
 void h2_bridge_shut(struct h2_bridge *bridge, uint32_t error_code) {
-    if (bridge->refusing) return;
+    if (bridge->refusing || bridge->broken) return;
     bridge->refusing = true;
     LIST_FOREACH(&bridge->streams, node) {
         struct h2_stream *stream = LIST_ENTRY(node, struct h2_stream, link);
         if (stream->state == H2_ASKED) h2_stream_reset(stream, H2_CLIENT, NGHTTP2_REFUSED_STREAM);
     }
     h2_bridge_goodbye(bridge, H2_CLIENT, error_code);
-    h2_bridge_goodbye(bridge, H2_SERVER, NGHTTP2_NO_ERROR);
+    h2_bridge_settle(bridge);
 }
 
 static void h2_bridge_client_ended(struct h2_bridge *bridge, bool orderly) {
@@ -369,11 +381,12 @@ static void h2_bridge_client_ended(struct h2_bridge *bridge, bool orderly) {
             h2_stream_reset(stream, H2_SERVER, NGHTTP2_CANCEL);
         }
     }
-    if (!bridge->refusing) h2_bridge_goodbye(bridge, H2_SERVER, NGHTTP2_NO_ERROR);
     bridge->refusing = true;
+    h2_bridge_settle(bridge);
 }
 
 void h2_bridge_ended(struct h2_bridge *bridge, enum h2_side side, bool orderly) {
+    if (bridge->broken) return;
     if (bridge->over[side]) {
         if (!orderly && side == H2_CLIENT && bridge->half_closed) h2_bridge_client_ended(bridge, false);
         return;
@@ -404,6 +417,7 @@ static bool h2_stream_stalled(const struct h2_stream *stream) {
 
 void h2_bridge_tick(struct h2_bridge *bridge, uint64_t now_us) {
     bridge->now_us = now_us;
+    if (bridge->broken) return;
     LIST_FOREACH(&bridge->streams, node) {
         struct h2_stream *stream = LIST_ENTRY(node, struct h2_stream, link);
         if (!h2_stream_stalled(stream)) continue;

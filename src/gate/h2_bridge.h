@@ -116,6 +116,7 @@ struct h2_bridge {
     bool over[H2_SIDES];                 // that side sends no more
     bool half_closed;                    // the client's over is an orderly end: it still gets what it asked for
     bool refusing;                       // no new streams
+    bool settled;                        // and no old ones: the server was told
     bool broken;                         // out of memory or a fault of nghttp2's: nothing can be said any more
 };
 

@@ -6,8 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <nghttp2/nghttp2.h>
-
+#include "gate/h2_calls.h"
 #include "gate/injection.h"
 #include "wire/wire.h"
 

@@ -7,7 +7,8 @@
 
 // In front of each piece; as large as the strictest alignment.
 struct h2_memory_piece {
-    _Alignas(max_align_t) size_t size;
+    _Alignas(max_align_t) struct list link;
+    size_t size;
 };
 
 static void *h2_memory_new(size_t size, void *data) {
@@ -16,6 +17,7 @@ static void *h2_memory_new(size_t size, void *data) {
     struct h2_memory_piece *piece = malloc(sizeof(*piece) + size);
     if (!piece) return NULL;
     piece->size = size;
+    list_append(&memory->pieces, &piece->link);
     memory->used += size;
     return piece + 1;
 }
@@ -25,6 +27,7 @@ static void h2_memory_free(void *bytes, void *data) {
     if (!bytes) return;
     struct h2_memory_piece *piece = (struct h2_memory_piece *)bytes - 1;
     memory->used -= piece->size;
+    list_remove(&piece->link);
     explicit_bzero(bytes, piece->size);
     free(piece);
 }
@@ -51,4 +54,9 @@ void h2_memory_init(struct h2_memory *memory, size_t max) {
         .calls = {memory, h2_memory_new, h2_memory_free, h2_memory_zeroed, h2_memory_resize},
         .max = max,
     };
+    list_init(&memory->pieces);
+}
+
+void h2_memory_done(struct h2_memory *memory) {
+    LIST_FOREACH(&memory->pieces, node) h2_memory_free(LIST_ENTRY(node, struct h2_memory_piece, link) + 1, memory);
 }

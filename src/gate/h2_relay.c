@@ -104,21 +104,17 @@ static bool h2_relay_is_host(const struct flow *flow, struct wire_slice authorit
     return !host.is_address && strcmp(host.name, intercept_host(flow)) == 0 && (port == 0 || port == flow->port);
 }
 
-// Whether the request is for the host that was dialled, by all that it says about that; Host alone will do (RFC 9113
-// 8.3.1).
+// Whether the request is for the host that was dialled, by all that it says about that.
 static bool h2_relay_names_host(const struct flow *flow, const struct h2_head *head) {
     struct wire_slice scheme = h2_head_find(head, ":scheme");
-    bool named = false, same = scheme.len == 5 && memcmp(scheme.data, "https", 5) == 0;
-    for (size_t i = 0; same && i < head->count; i++) {
+    if (scheme.len != 5 || memcmp(scheme.data, "https", 5) != 0) return false;
+    if (!h2_relay_is_host(flow, h2_head_find(head, ":authority"))) return false;
+    for (size_t i = 0; i < head->count; i++) {
         const struct h2_field *field = &head->fields[i];
-        const uint8_t *name = head->bytes + field->name;
-        bool host = (field->name_len == 4 && memcmp(name, "host", 4) == 0) ||
-                    (field->name_len == 10 && memcmp(name, ":authority", 10) == 0);
-        if (!host) continue;
-        named = true;
-        same = h2_relay_is_host(flow, (struct wire_slice){head->bytes + field->value, field->value_len});
+        bool host = field->name_len == 4 && memcmp(head->bytes + field->name, "host", 4) == 0;
+        if (host && !h2_relay_is_host(flow, (struct wire_slice){head->bytes + field->value, field->value_len})) return false;
     }
-    return named && same;
+    return true;
 }
 
 // Whether the request may go on, as far as can be said before it has its values. False: it was answered.
@@ -276,11 +272,17 @@ static bool h2_relay_deadline(struct h2_relay *relay, long seconds) {
 // All was said: the client closes, or is closed, once it has read it.
 static void h2_relay_finish(struct h2_relay *relay) {
     struct stream *client = relay->ends[H2_CLIENT];
-    bool heard = !relay->bridge->broken && !relay->client_failed;
+    bool left = evbuffer_get_length(stream_output(client)) > 0;
     if (relay->shutting) return;
-    relay->shutting = heard && stream_shut(client) && stream_read(client, true) &&
-                      h2_relay_deadline(relay, GATE_LINGER_MS / 1000);
-    if (!relay->shutting) flow_end(relay->flow, true);
+    if (relay->bridge->broken || relay->client_failed) {
+        flow_end(relay->flow, true);
+    } else if (relay->bridge->half_closed) {
+        if (!left) flow_end(relay->flow, false); // else h2_relay_written comes back
+    } else {
+        relay->shutting = stream_shut(client) && stream_read(client, true) &&
+                          h2_relay_deadline(relay, GATE_LINGER_MS / 1000);
+        if (!relay->shutting) flow_end(relay->flow, true);
+    }
 }
 
 // The end of a side, once all that came before it was taken.

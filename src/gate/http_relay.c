@@ -165,7 +165,8 @@ void http_relay_unreachable(struct http_relay *http) {
 
 void http_relay_drop_server(struct http_relay *http) {
     stream_free(TAKE_POINTER(http->server), false);
-    if (http->opened && http->state == HTTP_RELAY_HEAD) http_relay_finish(http);
+    // Before the first request it refuses us (with TLS 1.3, for want of a client's certificate): the request is told so.
+    if (http->opened && http->state == HTTP_RELAY_HEAD && http->flow->counted) http_relay_finish(http);
 }
 
 bool http_relay_give_back(struct http_relay *http) {

@@ -83,7 +83,8 @@ static void http_request_connect(struct http_relay *http, const struct policy_de
 static uint8_t *http_request_assemble(struct http_relay *http, const uint8_t *bytes, const struct http1_head *head,
                                       const struct injection *injection, size_t *ret_len) {
     size_t len = http_head_inject(NULL, bytes, head, injection);
-    size_t room = len < HTTP_RECORD ? HTTP_RECORD - len : 0, body = evbuffer_get_length(stream_input(http->client)) - head->len;
+    size_t room = len < HTTP_RECORD ? HTTP_RECORD - len : 0;
+    size_t body = evbuffer_get_length(stream_input(http->client)) - head->len;
     if (room > body) room = body;
     uint8_t *secret = vault_client_memory(len + room);
     if (!secret) return NULL;

@@ -64,7 +64,8 @@ static int http_response_head(struct http_relay *http) {
         http->answer_begun = false;
         http->bytes[RELAY_UPSTREAM] += head.len;
         struct evbuffer *back = stream_output(http->client);
-        bool whole = http->scrub ? http_scrub_head(http->scrub, &head, bytes, input, back) : http_body_move(input, back, head.len);
+        bool whole = http->scrub ? http_scrub_head(http->scrub, &head, bytes, input, back)
+                                 : http_body_move(input, back, head.len);
         if (!whole) {
             flow_end(http->flow, true);
             return -1;

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "gate/h2_calls.h"
 #include "gate/state.h"
 #include "gate/stream.h"
 #include "gate/tls_calls.h"
@@ -58,7 +59,8 @@ static void intercept_changed(struct gate *gate, uint32_t rule, uint32_t epoch) 
 }
 
 int intercept_prepare(struct gate *gate, const char *extra_roots, struct error *err) {
-    int rc = tls_context_new(extra_roots, &gate->tls, err);
+    int rc = h2_calls_load(err);
+    if (rc == 0) rc = tls_context_new(extra_roots, &gate->tls, err);
     if (rc == 0) injection_on_change(gate, intercept_changed);
     return rc;
 }
@@ -69,7 +71,9 @@ void intercept_done(struct gate *gate) { tls_context_free(TAKE_POINTER(gate->tls
 
 const char *intercept_host(const struct flow *flow) { return flow->intercept->host; }
 
-const char *intercept_why(const struct flow *flow) { return flow->intercept->why[0] ? flow->intercept->why : NULL; }
+const char *intercept_why(const struct flow *flow) {
+    return flow->intercept->why[0] ? flow->intercept->why : "the server ended the connection, or does not speak HTTP";
+}
 
 struct stream *intercept_take_client(struct flow *flow) { return TAKE_POINTER(flow->intercept->client); }
 
@@ -82,8 +86,9 @@ void intercept_carries(struct flow *flow, const struct injection *injection) {
         size_t at = 0;
         while (at < intercept->carried_count && intercept->carried[at].rule != value->rule) at++;
         if (at == ARRAY_LENGTH(intercept->carried)) at = 0; // rules of a host are fewer: never
-        if (at == intercept->carried_count) intercept->carried[intercept->carried_count++] = (struct intercept_carried){value->rule, value->epoch};
-        else if (value->epoch < intercept->carried[at].epoch) intercept->carried[at].epoch = value->epoch;
+        if (at == intercept->carried_count) intercept->carried_count++;
+        else if (value->epoch >= intercept->carried[at].epoch) continue; // the oldest decides
+        intercept->carried[at] = (struct intercept_carried){value->rule, value->epoch};
     }
 }
 
@@ -267,7 +272,7 @@ void intercept_deadline(struct flow *flow) {
     struct intercept *intercept = flow->intercept;
     intercept_stop(intercept);
     if (intercept->stage != INTERCEPT_UPSTREAM) {
-        flow_end(flow, true);
+        intercept_client_failed(intercept);
         return;
     }
     snprintf(intercept->why, sizeof(intercept->why), "the server does not go on with the TLS handshake");

@@ -2,7 +2,7 @@
 // The first bytes of a connection that the destination alone does not decide. They are consumed into a buffer and
 // replayed: peeking at a partial ClientHello would spin a level-triggered loop. Nothing goes upstream before the verdict.
 // Where the destination is allowed whatever comes (only a guardrail has names), upstream bytes flow back meanwhile; where
-// only TLS or HTTP is allowed, an upstream that speaks first is refused at once.
+// only TLS or HTTP is allowed, an upstream that speaks before its client is refused after a moment.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,6 +2,7 @@
 // Which system calls a role may make once it is isolated.
 #pragma once
 
+#include <linux/filter.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -37,3 +38,10 @@ struct isolate_call {
 
 extern const struct isolate_call isolate_calls[];
 extern const size_t isolate_call_count;
+
+// The same for the kernel, by enum isolate_role; made by isolate_make.c.
+struct isolate_program {
+    const struct sock_filter *code;
+    unsigned short count;
+};
+extern const struct isolate_program isolate_programs[];

@@ -13,6 +13,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -158,13 +160,28 @@ void hidden_done(struct hidden *hidden) {
     *hidden = (struct hidden){0};
 }
 
-int hidden_mask_systems(const struct sandbox_spec *spec, const struct exposure *exposure, struct unix_mask *mask) {
-    for (size_t i = 0; i < spec->hide_count; i++) {
+static int mask_at(struct unix_mask *mask, const char *real, const char *target) {
+    struct stat st;
+    if (stat(real, &st) < 0) return 0;
+    return unix_mask_add(mask, S_ISDIR(st.st_mode) ? UNIX_MASK_FOLDER : UNIX_MASK_FILE, target);
+}
+
+int hidden_mask_named(const struct sandbox_spec *spec, const struct exposure *exposure, struct unix_mask *mask) {
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < spec->hide_count; i++) {
+        char target[PATH_MAX];
         AUTO_FREE char *real = realpath(spec->hides[i], NULL);
-        struct stat st;
-        if (!real || !place_in_system(real) || !exposure_shows(exposure, real) || stat(real, &st) < 0) continue;
-        int r = unix_mask_add(mask, S_ISDIR(st.st_mode) ? UNIX_MASK_FOLDER : UNIX_MASK_FILE, real);
-        if (r < 0) return r;
+        if (!real) continue;
+        for (size_t k = 0; r == 0 && k < exposure->count; k++) {
+            const struct exposure_item *item = &exposure->items[k];
+            if (!place_within(real, item->source)) continue;
+            int len = snprintf(target, sizeof(target), "%s%s", item->target, real + strlen(item->source));
+            if (len < (int)sizeof(target) && exposure_top(exposure, exposure->count, target) == k)
+                r = mask_at(mask, real, target);
+        }
+        if (r == 0 && exposure_top(exposure, exposure->count, real) == SIZE_MAX && place_in_system(real) &&
+            exposure_shows(exposure, real))
+            r = mask_at(mask, real, real);
     }
-    return 0;
+    return r;
 }

@@ -23,5 +23,6 @@ int hidden_collect(const struct sandbox_spec *spec, const struct exposure *expos
 void hidden_done(struct hidden *hidden);
 bool hidden_has(const struct hidden *hidden, dev_t device, ino_t inode);
 bool hidden_may_have(const struct hidden *hidden, ino_t inode); // on one device or another
-// Those in the system's folders, which are not walked, by name. -ENOMEM, -E2BIG.
-int hidden_mask_systems(const struct sandbox_spec *spec, const struct exposure *exposure, struct unix_mask *mask);
+// Those of spec->hides by name as well: the system's folders are not walked, and an overlay's names have other inodes than its
+// files. 0, -ENOMEM, -E2BIG.
+int hidden_mask_named(const struct sandbox_spec *spec, const struct exposure *exposure, struct unix_mask *mask);

@@ -134,7 +134,7 @@ int launch_prepare(struct launch *launch, const struct sandbox_spec *spec, struc
     if (r < 0) return r;
     r = unix_mask_collect(&launch->exposure, &launch->hidden, &launch->mask, err);
     if (r < 0) return r;
-    r = hidden_mask_systems(spec, &launch->exposure, &launch->mask);
+    r = hidden_mask_named(spec, &launch->exposure, &launch->mask);
     if (r < 0) return error_set(err, r, "penstock's own files cannot be hidden from the sandbox: %s", strerror(-r));
     r = etc_file_make(spec, launch->exposure.home, launch->etc_files, &launch->etc_file_count, err);
     if (r < 0) return r;

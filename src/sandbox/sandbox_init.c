@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// PID 1 of a sandbox: a program of its own, static and small so that it starts in a fraction of a millisecond, kept
+// PID 1 of a sandbox: a program of its own, without libc so that it starts in a fraction of a millisecond, kept
 // inside penstock's image and executed from a memory file. (A file of the host would be within the command's reach
 // through /proc/1/exe.) It stands in for bubblewrap's reaper because that one cannot tell us three things that a caller
 // of the command would see: that execve failed and why, that the command stopped, and the signal that it died of.
@@ -18,79 +18,99 @@
 #include <linux/close_range.h>
 #include <signal.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
+#include "sandbox/sandbox_call.h"
 #include "sandbox/sandbox_report.h"
 
 #define ARGUMENTS 5 // argv[0] to ARGUMENTS
+#define MASK_BYTES 8 // of the kernel's signal masks
 
-extern char **environ;
+_Noreturn void sandbox_start(long *stack);
+
+void *memset(void *to, int byte, size_t len) {
+    for (volatile unsigned char *at = to; len > 0; len--) *at++ = (unsigned char)byte;
+    return to;
+}
+
+void *memcpy(void *restrict to, const void *restrict from, size_t len) {
+    volatile unsigned char *at = to;
+    for (const unsigned char *source = from; len > 0; len--) *at++ = *source++;
+    return to;
+}
+
+size_t strlen(const char *text) {
+    size_t len = 0;
+    while (((const volatile char *)text)[len]) len++;
+    return len;
+}
+
+static _Noreturn void leave(int status) {
+    for (;;) CALL(SYS_exit_group, status);
+}
+
+// Zeroed memory, or NULL.
+static void *room(size_t size) {
+    long at = CALL(SYS_mmap, 0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return at < 0 && at > -4096 ? NULL : (void *)at;
+}
 
 static void report(int status, enum sandbox_report_kind kind, int value) {
     struct sandbox_report message = {.kind = kind, .value = value};
     // The queue can only be full if nobody reads; then nobody waits for it either.
-    (void)!send(status, &message, sizeof(message), MSG_NOSIGNAL | MSG_DONTWAIT);
+    CALL(SYS_sendto, status, &message, sizeof(message), MSG_NOSIGNAL | MSG_DONTWAIT, 0, 0);
 }
 
 static bool released(int status) {
     char byte;
-    ssize_t got;
+    long got;
     do {
-        got = recv(status, &byte, sizeof(byte), 0);
-    } while (got < 0 && errno == EINTR);
+        got = CALL(SYS_recvfrom, status, &byte, sizeof(byte), 0, 0, 0);
+    } while (got == -EINTR);
     return got == sizeof(byte);
 }
 
-static uint64_t parse(const char *text, int base) { return strtoull(text, NULL, base); }
-
-static void set_mask(uint64_t bits) {
-    sigset_t mask;
-    sigemptyset(&mask);
-    for (int number = 1; number <= 64; number++)
-        if (bits >> (number - 1) & 1) sigaddset(&mask, number);
-    sigprocmask(SIG_SETMASK, &mask, NULL);
+// Digits of penstock's own.
+static uint64_t parse(const char *text, unsigned base) {
+    uint64_t number = 0;
+    for (; *text; text++) number = number * base + (unsigned)(*text <= '9' ? *text - '0' : *text - 'a' + 10);
+    return number;
 }
 
 // As execvp: what the kernel does not know how to run is given to the shell.
-static void run_script(const char *path, char **argv) {
+static void run_script(char *path, char **argv, char **environment) {
+    static char shell[] = "/bin/sh";
     size_t count = 0;
     while (argv[count]) count++;
-    char **script = calloc(count + 2, sizeof(char *));
+    char **script = room((count + 2) * sizeof(char *));
     if (!script) return;
-    script[0] = (char *)"/bin/sh";
-    script[1] = (char *)(uintptr_t)path;
+    script[0] = shell;
+    script[1] = path;
     for (size_t i = 1; i < count; i++) script[i + 1] = argv[i];
-    execve(script[0], script, environ);
+    CALL(SYS_execve, shell, script, environment);
 }
 
-static _Noreturn void run_command(int status, int failed, uint64_t mask, const char *path, char **argv) {
-    report(status, SANDBOX_REPORT_COMMAND, getpid());
-    set_mask(mask);
-    execve(path, argv, environ);
-    if (errno == ENOEXEC) run_script(path, argv);
-    int error = errno;
-    (void)!write(failed, &error, sizeof(error));
-    _exit(error == ENOENT ? 127 : 126);
+static _Noreturn void run_command(int status, int failed, uint64_t mask, char *path, char **argv, char **environment) {
+    report(status, SANDBOX_REPORT_COMMAND, (int)CALL(SYS_getpid));
+    CALL(SYS_rt_sigprocmask, SIG_SETMASK, &mask, 0, MASK_BYTES);
+    int error = (int)-CALL(SYS_execve, path, argv, environment);
+    if (error == ENOEXEC) run_script(path, argv, environment);
+    CALL(SYS_write, failed, &error, sizeof(error));
+    leave(error == ENOENT ? 127 : 126);
 }
 
 static int exit_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
 // Reaps whatever is left to PID 1, until the command itself has ended. Then the kernel ends the rest with us.
-static int reap(int status, pid_t command) {
+static int reap(int status, long command) {
     for (;;) {
-        int state;
-        pid_t pid = waitpid(-1, &state, WUNTRACED | WCONTINUED);
-        if (pid < 0 && errno != EINTR) return 125;
+        int state = 0;
+        long pid = CALL(SYS_wait4, -1, &state, WUNTRACED | WCONTINUED, 0);
+        if (pid < 0 && pid != -EINTR) return 125;
         if (pid != command) continue;
         if (WIFSTOPPED(state)) {
             report(status, SANDBOX_REPORT_STOPPED, WSTOPSIG(state));
@@ -105,25 +125,25 @@ static int reap(int status, pid_t command) {
 
 // The words of a memory file, NULL-terminated; NULL if it has not at least two.
 static char **read_words(int fd) {
-    struct stat st;
-    if (fstat(fd, &st) < 0 || st.st_size <= 0) return NULL;
-    size_t size = (size_t)st.st_size, count = 0, used = 0;
-    char *text = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
-    if (text == MAP_FAILED || text[size - 1] != '\0') return NULL;
-    for (size_t i = 0; i < size; i++) count += text[i] == '\0';
-    char **words = count < 2 ? NULL : calloc(count + 1, sizeof(char *));
-    for (char *at = text; words && used < count; at += strlen(at) + 1) words[used++] = at;
+    long size = CALL(SYS_lseek, fd, 0, SEEK_END), count = 0;
+    if (size <= 0) return NULL;
+    long at = CALL(SYS_mmap, 0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+    char *text = (char *)at;
+    if ((at < 0 && at > -4096) || text[size - 1] != '\0') return NULL;
+    for (long i = 0; i < size; i++) count += text[i] == '\0';
+    char **words = count < 2 ? NULL : room(((size_t)count + 1) * sizeof(char *));
+    for (long used = 0; words && used < count; text += strlen(text) + 1) words[used++] = text;
     return words;
 }
 
 // Standard error was lent to bubblewrap's messages; all but 0, 1, 2 and the status socket is closed.
 static void settle_descriptors(int status, int error) {
     if (error >= 0)
-        dup2(error, 2);
+        CALL(SYS_dup3, error, 2, 0);
     else
-        close(2);
-    if (status > 3) syscall(SYS_close_range, 3, status - 1, 0);
-    syscall(SYS_close_range, status + 1, ~0U, 0);
+        CALL(SYS_close, 2);
+    if (status > 3) CALL(SYS_close_range, 3, status - 1, 0);
+    CALL(SYS_close_range, status + 1, ~0U, 0);
 }
 
 // What `ps` shows is the memory of argv (one block): it held descriptors, which say nothing to anybody.
@@ -133,28 +153,34 @@ static void show_name(char **argv) {
     if (size >= sizeof(SANDBOX_INIT_NAME)) memcpy(argv[0], SANDBOX_INIT_NAME, sizeof(SANDBOX_INIT_NAME));
 }
 
-int main(int argc, char **argv) {
+static int run(int argc, char **argv, char **environment) {
     if (argc != ARGUMENTS) return 125;
     char **words = read_words((int)parse(argv[4], 10));
     if (!words) return 125;
     int status = (int)parse(argv[1], 10), failed[2], error = 0;
     uint64_t mask = parse(argv[3], 16);
     settle_descriptors(status, argv[2][0] == '-' ? -1 : (int)parse(argv[2], 10));
-    prctl(PR_SET_NAME, SANDBOX_INIT_NAME);
+    CALL(SYS_prctl, PR_SET_NAME, SANDBOX_INIT_NAME);
     show_name(argv);
-    prctl(PR_SET_DUMPABLE, 0); // the command is the same user: no ptrace, no /proc/1/fd
+    CALL(SYS_prctl, PR_SET_DUMPABLE, 0); // the command is the same user: no ptrace, no /proc/1/fd
     // The command must not hold the status socket: close-on-exec, set here because bubblewrap's execve had to keep it.
-    syscall(SYS_close_range, status, status, CLOSE_RANGE_CLOEXEC);
-    if (pipe2(failed, O_CLOEXEC) < 0) return 125;
+    CALL(SYS_close_range, status, status, CLOSE_RANGE_CLOEXEC);
+    if (CALL(SYS_pipe2, failed, O_CLOEXEC) < 0) return 125;
     if (!released(status)) return 125;
-    pid_t command = fork();
-    if (command == 0) run_command(status, failed[1], mask, words[0], words + 1);
-    close(failed[1]);
+    long command = CALL(SYS_clone, SIGCHLD, 0, 0, 0, 0); // fork
+    if (command == 0) run_command(status, failed[1], mask, words[0], words + 1, environment);
+    CALL(SYS_close, failed[1]);
     if (command < 0)
-        error = errno;
-    else if (read(failed[0], &error, sizeof(error)) != sizeof(error))
+        error = (int)-command;
+    else if (CALL(SYS_read, failed[0], &error, sizeof(error)) != sizeof(error))
         error = 0;
-    close(failed[0]);
+    CALL(SYS_close, failed[0]);
     report(status, error ? SANDBOX_REPORT_FAILED : SANDBOX_REPORT_STARTED, error);
     return error ? 126 : reap(status, command);
+}
+
+// The kernel's layout: argc, argv, NULL, environment, NULL.
+_Noreturn void sandbox_start(long *stack) {
+    char **argv = (char **)(stack + 1);
+    leave(run((int)stack[0], argv, argv + stack[0] + 1));
 }

@@ -123,7 +123,8 @@ class Faults:
 
     @staticmethod
     def crashed(plan, err):
-        """A library that dies without memory while a process starts is no harm: nothing ran, and main says so."""
+        """A library that dies without memory while a process starts is no harm: nothing ran, or the process is started again, and
+        main says so."""
         # At the end of a process that is isolated already, leaks cannot be looked for.
         err = re.sub("LeakSanitizer (has encountered a fatal error|does not work under ptrace)", "", err)
         if "while it was started" in err and "runtime error" not in err and "Sanitizer" not in err:

@@ -14,9 +14,9 @@ from faults import DENIED, Faults
 
 ALL = os.environ.get("PENSTOCK_FAULTS", "")  # "all", or "serving" for those after the start
 SEED = os.environ.get("PENSTOCK_FAULTS_SEED", "1")
-# role, kind, how many calls of those at the start and of those while it serves
+# role, kind, how many calls of those at the start and of those while it serves (where the resolver starts too)
 TABLE = [("@gate", "memory", 1, 4), ("@gate", "descriptor", 1, 3), ("@keeper", "memory", 1, 0), ("@keeper", "descriptor", 1, 0),
-         ("@resolver", "memory", 1, 1), ("@resolver", "descriptor", 1, 1), ("run", "memory", 1, 1), ("run", "descriptor", 1, 1)]
+         ("@resolver", "memory", 0, 2), ("@resolver", "descriptor", 0, 2), ("run", "memory", 1, 1), ("run", "descriptor", 1, 1)]
 
 
 @pytest.fixture(scope="module")

@@ -272,6 +272,7 @@ size_t rig_frame(uint8_t *out, size_t len, uint8_t type, uint8_t flags, uint32_t
 void rig_start(bool upstream) {
     memset(&rig, 0, sizeof(rig));
     rig.now_us = 1000000;
+    assert_int_equal(h2_calls_load(NULL), 0);
     rig.bridge = h2_bridge_new(&owner, &rig, upstream, false, rig.now_us);
     assert_non_null(rig.bridge);
     peer_start(&rig.client, false);

@@ -2,6 +2,8 @@
 // A client, the bridge and a server in memory: real nghttp2 sessions at both ends, and notes of what each has seen.
 #pragma once
 
+#define H2_CALLS_PLAIN // the peers use nghttp2 as it is
+
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

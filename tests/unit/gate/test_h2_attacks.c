@@ -278,6 +278,7 @@ static void test_malformed_requests(void **state) {
 static void test_not_http2(void **state) {
     (void)state;
     static const struct h2_handlers none;
+    assert_int_equal(h2_calls_load(NULL), 0);
     struct h2_bridge *bridge = h2_bridge_new(&none, NULL, true, true, 1);
     assert_int_equal(h2_bridge_receive(bridge, H2_CLIENT, (const uint8_t *)"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 27, 1), -ECONNABORTED);
     assert_true(h2_bridge_done(bridge));

@@ -49,6 +49,7 @@ void __wrap_injection_on_change(struct gate *gate, injection_changed *changed);
 static struct gate gate;
 static struct injection_leaf leaf;
 static bool has_leaf, scrubs;
+static int wants_certificate; // of a client, by this version of TLS; 0: no
 static int injection_status; // of the next answer
 static unsigned asked, given, freed;
 static char asked_for[300];
@@ -214,6 +215,10 @@ static void open_flow(const struct tls_identity *identity, const char *alpn) {
     SSL_set_tlsext_host_name(client.ssl, "bound.test");
     if (alpn) SSL_set_alpn_protos(client.ssl, (const unsigned char *)alpn, (unsigned)strlen(alpn));
     if (identity) tls_peer_tls(&server, true, identity);
+    if (wants_certificate) {
+        SSL_set_verify(server.ssl, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+        SSL_set_max_proto_version(server.ssl, wants_certificate);
+    }
     tls_peer_step(&client);
     flow->opening->bytes = malloc(4096);
     flow->opening->size = 4096;
@@ -349,6 +354,24 @@ static void test_wrong_servers(void **state) {
         assert_true(has(&client, "\"error\":\"upstream_failed\""));
         assert_int_equal(server.len, 0);
         assert_int_equal(asked, 0);
+        tls_peer_close(&client, true);
+        tls_peer_close(&server, true);
+        turn();
+        assert_int_equal(gate.flow_count, 0);
+    }
+}
+
+// With TLS 1.3 the refusal comes behind the handshake, with 1.2 within it.
+static void test_client_certificate_wanted(void **state) {
+    (void)state;
+    for (int version = TLS1_2_VERSION; version <= TLS1_3_VERSION; version++) {
+        wants_certificate = version;
+        open_flow(&good, "\x08http/1.1");
+        wants_certificate = 0;
+        assert_true(client.done);
+        ask("GET / HTTP/1.1\r\n" AUTHORITY "\r\n");
+        if (!begins(&client, "HTTP/1.1 502 ") || !has(&client, "\"hint\":\"the server")) fail_msg("%x: %s", (unsigned)version, client.got);
+        assert_int_equal(server.len, 0);
         tls_peer_close(&client, true);
         tls_peer_close(&server, true);
         turn();
@@ -591,7 +614,7 @@ int main(void) {
         TEST(test_requests),      TEST(test_other_names),      TEST(test_no_credential),    TEST(test_no_leaf),
         TEST(test_wrong_servers), TEST(test_ends_early),       TEST(test_early_answer),     TEST(test_expectation_unmet),
         TEST(test_answers),       TEST(test_expectation_met),  TEST(test_tunnel),           TEST(test_scrub),
-        TEST(test_idle_end),      TEST(test_memory_fails),
+        TEST(test_idle_end),      TEST(test_memory_fails),     TEST(test_client_certificate_wanted),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     struct tls_identity *all[] = {&root, &inner_root, &good, &other, &expired, &unknown, &inner};

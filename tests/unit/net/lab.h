@@ -71,12 +71,8 @@ static inline void lab_fork_keeper(struct lab *lab) {
     lab->main = pair[0];
 }
 
-static inline void lab_start(struct lab *lab, uid_t runner, uid_t inside, const struct ipc_ports *ports) {
+static inline void lab_await_ready(struct lab *lab) {
     struct channel_message message;
-    *lab = (struct lab){.runner = runner, .inside = inside, .gate = -1};
-    for (size_t i = 0; i < IPC_SOCKET_COUNT; i++) lab->sockets[i] = -1;
-    lab_fork_keeper(lab);
-    lab_send_start(lab, ports);
     assert_int_equal(lab_wait_main(lab, &message), 1);
     if (message.type == IPC_ERROR) fail_msg("%s", ((const struct ipc_error *)message.body)->text);
     assert_int_equal(message.type, IPC_KEEPER_NAMESPACES);
@@ -85,6 +81,14 @@ static inline void lab_start(struct lab *lab, uid_t runner, uid_t inside, const 
     assert_int_equal(lab_wait_main(lab, &message), 1);
     if (message.type == IPC_ERROR) fail_msg("%s", ((const struct ipc_error *)message.body)->text);
     assert_int_equal(message.type, IPC_KEEPER_READY);
+}
+
+static inline void lab_start(struct lab *lab, uid_t runner, uid_t inside, const struct ipc_ports *ports) {
+    *lab = (struct lab){.runner = runner, .inside = inside, .gate = -1};
+    for (size_t i = 0; i < IPC_SOCKET_COUNT; i++) lab->sockets[i] = -1;
+    lab_fork_keeper(lab);
+    lab_send_start(lab, ports);
+    lab_await_ready(lab);
 }
 
 static inline void lab_gate_lose(struct lab *lab) {

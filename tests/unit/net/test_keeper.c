@@ -537,6 +537,35 @@ static void test_new_gate_gets_nothing_stale(void **state) {
     lab_stop(&lab);
 }
 
+// The channel of the first gate comes with the start: no other message is needed, and the skeleton leads to it.
+static void test_first_gate_with_the_start(void **state) {
+    struct ipc_keeper_start start = {.uid = inside, .gid = inside};
+    struct channel_message message;
+    struct lab lab = {.runner = runner, .inside = inside};
+    int pair[2];
+    (void)state;
+    for (size_t i = 0; i < IPC_SOCKET_COUNT; i++) lab.sockets[i] = -1;
+    lab_fork_keeper(&lab);
+    assert_int_equal(channel_pair(pair), 0);
+    assert_int_equal(channel_send(lab.main, IPC_KEEPER_START, &start, sizeof(start), &pair[1], 1), 0);
+    close(pair[1]);
+    lab.gate = pair[0];
+    lab_await_ready(&lab);
+    assert_int_equal(lab_wait_gate(&lab, &message), 1);
+    assert_int_equal(message.type, IPC_GATE_SOCKETS);
+    memcpy(lab.sockets, message.fds, sizeof(lab.sockets));
+    assert_int_equal(lab_wait_gate(&lab, &message), 1);
+    assert_int_equal(message.type, IPC_MAPPINGS_END);
+    pid_t client = lab_inside(&lab, false, talk, (void *)(uintptr_t)targets[0]);
+    int fd = lab_accept(&lab, targets[0], 8443);
+    assert_int_equal(send(fd, "pong", 4, 0), 4);
+    assert_int_equal(lab_reap(client), 0);
+    close(fd);
+    lab_gate_lose(&lab); // and it refuses again
+    assert_int_equal(lab_inside_run(&lab, false, refused_tcp, (void *)(uintptr_t)targets[0]), 0);
+    lab_stop(&lab);
+}
+
 static void test_wrong_identity_is_refused(void **state) {
     struct channel_message message;
     struct lab lab = {.runner = LAB_NOBODY, .inside = 12345, .gate = -1};
@@ -557,6 +586,7 @@ static const struct CMUnitTest tests[] = {
     TEST(test_echo_is_held), TEST(test_other_protocols_fail_at_once), TEST(test_udp), TEST(test_udp_mtu), TEST(test_local_services),
     TEST(test_loopback_ports), TEST(test_listeners_cannot_be_reached_or_stolen), TEST(test_flushed_rules_reach_nothing),
     TEST(test_mappings_are_replayed), TEST(test_new_gate_gets_nothing_stale), TEST(test_wrong_identity_is_refused),
+    TEST(test_first_gate_with_the_start),
 };
 
 int main(void) {
