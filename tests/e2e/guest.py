@@ -56,7 +56,7 @@ class Guest:
             self.process.wait()
             raise
 
-    def ask(self, function, timeout=RUN_TIMEOUT, **arguments):
+    def ask(self, function, wait=RUN_TIMEOUT, **arguments):
         """The operation's answer: {"result"} or {"error"}."""
         self.asked += 1
         try:
@@ -64,7 +64,7 @@ class Guest:
             self.process.stdin.flush()
         except BrokenPipeError:
             raise AssertionError(f"the sandbox ended with {self.process.wait(10)}\n{self.stderr()}") from None
-        end = time.monotonic() + timeout
+        end = time.monotonic() + wait
         while True:
             answer = json.loads(self.line(end, f"{function} {arguments}"))
             if answer.pop("number") == self.asked:  # else that of one which had no answer in time
@@ -92,7 +92,8 @@ class Guest:
         return parse(self.do("h1", host=host, text=text, **options)["text"])
 
     def run(self, *argv, **options):
-        return self.do("run", argv=list(shlex.split(argv[0]) if len(argv) == 1 else argv), **options)
+        options.setdefault("timeout", RUN_TIMEOUT - 10)
+        return self.do("run", wait=options["timeout"] + 10, argv=list(shlex.split(argv[0]) if len(argv) == 1 else argv), **options)
 
     def stderr(self):
         self.errors.seek(0)

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from conftest import HERE
-from guest import Guest, Secrets, bearer, got, since
+from guest import Guest, Secrets, bearer, got, since, values
 
 PLACEHOLDER = "PenstockPlaceholder"
 CURL = "curl -sS --http1.1 https://{}/headers"
@@ -61,6 +61,31 @@ def test_another_port(box):
     options = ["--allow", "v4.example:8443", "--bind", "header:v4.example:X-Key=env:A"]
     result = run(box, options, *"curl -sS --http1.1 https://v4.example:8443/headers".split(), env={"A": "labtok_a"})
     assert result.code == 0 and "labtok_a" in result.out, result
+
+
+def test_addresses_that_are_open_as_well(box):
+    """A client that takes another server for the bound host, by an address that the policy opens: that server gets nothing."""
+    options = ["--allow", "keys.example", "--allow-cidr", "198.51.100.0/24", "--bind", "header:keys.example:X-Key=env:A"]
+    script = "".join(f"curl -sS --resolve keys.example:443:{address} https://keys.example/headers; " for address in ("198.51.100.41", "198.51.100.40"))
+    _, seen = since(box, lambda: run(box, options, "sh", "-c", script + "true", env={"A": "labtok_a"}), event="request")
+    assert not any("labtok" in str(entry["headers"]) for entry in seen if entry["host"] != "keys.example"), seen
+
+
+@pytest.mark.parametrize("proxy", ["http://192.0.0.1:3128", "socks5h://192.0.0.1:1080"])
+def test_through_our_own_proxy(box, proxy):
+    """It is no way around: opened there as well, and the same header added."""
+    options = ["--proxy", "--allow", "keys.example", "--allow", "elsewhere.example", "--bind", "header:keys.example:X-Key=env:A"]
+    script = f"for host in keys elsewhere; do curl -sS -x {proxy} https://$host.example/headers; done"
+    result, seen = since(box, lambda: run(box, options, "sh", "-c", script, env={"A": "labtok_a"}), event="request")
+    assert [(entry["host"], values(entry, "x-key")) for entry in seen] == [("keys.example", ["labtok_a"]), ("elsewhere.example", [])], (result, seen)
+
+
+def test_host_that_is_open_unseen(box):
+    """A binding whose host is also open as bare TCP on that port would be no rule."""
+    policy = {"allow": [{"host": "keys.example"}, {"host": "keys.example", "protocol": "tcp", "ports": [443]}],
+              "credentials": [{"host": "keys.example", "header": "X-Key", "secret": "env:A"}]}
+    result = run(box, policy, "true", env={"A": "labtok_a"})
+    assert result.code == 125 and "keys.example" in result.err and result.err.count("\n") == 1, result
 
 
 def test_workspace(box):

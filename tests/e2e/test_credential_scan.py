@@ -125,7 +125,7 @@ def test_what_programs_were_told(busy):
 @pytest.mark.parametrize("which", [0, 1])
 def test_sandbox(busy, which):
     guest, secrets, _ = busy
-    answer = guest.do("run", argv=["/usr/bin/python3", "-B", "-c", SCAN, hidden(secrets[which])])
+    answer = guest.do("run", argv=["/usr/bin/python3", "-B", "-c", SCAN, hidden(secrets[which])], wait=100, timeout=90)
     assert answer["code"] == 0, answer
     result = json.loads(answer["out"])
     assert result["found"] == [] and result["read"] > 50, result

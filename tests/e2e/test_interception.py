@@ -11,6 +11,7 @@ from guest import OUR_CA, UNBOUND, Guest, Secrets, bearer, got, gate_memory, par
 
 DAY = 86400
 BULK = int(os.environ.get("PENSTOCK_BULK", 128 << 20))
+PATIENCE = 30 + (BULK >> 22)  # seconds
 ROOM = 48 << 20  # bytes that the gate may grow by while it relays so much
 
 
@@ -302,7 +303,7 @@ def test_real_websocket_client(guest):
 def test_large_uploads(guest, chunked):
     """Whole, and the gate grows by little."""
     before = gate_memory(guest)
-    answer = guest.do("bulk", host="h1.example", path="/upload", size=BULK, upload=True, chunked=chunked)
+    answer = guest.do("bulk", host="h1.example", path="/upload", size=BULK, upload=True, chunked=chunked, wait=PATIENCE)
     assert answer["text"] == answer["sent"], answer
     assert gate_memory(guest) - before < ROOM
 
@@ -310,7 +311,7 @@ def test_large_uploads(guest, chunked):
 @pytest.mark.parametrize("how", ["length", "chunked"])
 def test_large_downloads(guest, how):
     before = gate_memory(guest)
-    answer = guest.do("bulk", host="h1.example", path=f"/download/{BULK}/{how}")
+    answer = guest.do("bulk", host="h1.example", path=f"/download/{BULK}/{how}", wait=PATIENCE)
     assert answer == {"status": 200, "count": BULK, "crc": crc_of_pattern()}, answer
     assert gate_memory(guest) - before < ROOM
 
@@ -325,5 +326,5 @@ def crc_of_pattern():
 def test_nobody_reads(guest):
     """What a slow client has not read yet is not kept in the gate."""
     before = gate_memory(guest)
-    answer = guest.do("bulk", host="h1.example", path=f"/download/{BULK}", pause=1.5)
+    answer = guest.do("bulk", host="h1.example", path=f"/download/{BULK}", pause=1.5, wait=PATIENCE)
     assert answer["count"] == BULK and gate_memory(guest) - before < ROOM
