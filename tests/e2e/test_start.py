@@ -34,7 +34,7 @@ def listed(keeper):
 
 def wanted(chains, ports=()):
     with open(os.path.join(HERE, "rules.nft"), encoding="utf-8") as file:
-        text = file.read()
+        text = file.read().partition("\n")[2]  # without the licence
     for name, rules in WITH_GATE.items():
         text = text.replace(f"chain {name} {{\n\t\t{rules}", f"chain {name} {{\n" + (chains[name] and "\t\t" + chains[name]))
     if ports:
