@@ -126,14 +126,6 @@ static void print_json(json_t *object) {
     json_decref(object);
 }
 
-static const char *binding_text(const struct policy_binding *binding, char text[512]) {
-    static const char *const words[POLICY_BINDING_COUNT] = {"github", "mistral_api", "workspace", "header"};
-    snprintf(text, 512, "credential %s", words[binding->kind]);
-    if (binding->kind == POLICY_BINDING_HEADER)
-        snprintf(text, 512, "credential %s for %s", binding->header, binding->host);
-    return text;
-}
-
 static size_t rule_count(const struct check *check) {
     return check->type == POLICY_TYPE_HOST ? 1 : policy_rule_count(check->policy);
 }
@@ -155,10 +147,32 @@ static void print_policy_text(const struct check *check) {
         printf("  %-*s  (%s)\n", width, rule.text, rule.source);
     }
     for (size_t i = 0; i < check->model->binding_count; i++) {
-        char text[512];
-        printf("  %-*s  (%s)\n", width, binding_text(&check->model->bindings[i], text),
+        char text[POLICY_BINDING_TEXT_SIZE];
+        printf("  credential %-*s  (%s)\n", width > 11 ? width - 11 : 0, policy_binding_text(&check->model->bindings[i], text),
                check->model->bindings[i].source);
     }
+}
+
+static json_t *json_words(char *const *words, size_t count) {
+    json_t *array = json_array();
+    for (size_t i = 0; i < count; i++) json_array_append_new(array, json_string(words[i]));
+    return array;
+}
+
+// Conditions that are not set are absent; no value and no template is shown.
+static json_t *json_binding(const struct policy_binding *binding) {
+    struct policy_binding_target targets[POLICY_BINDING_TARGETS];
+    size_t count = policy_binding_targets(binding, targets);
+    const char *secret = policy_binding_secret(binding);
+    bool shown = *secret && !binding->literal && strncmp(secret, "cmd:", 4) != 0;
+    json_t *hosts = json_array();
+    for (size_t i = 0; i < count; i++) json_array_append_new(hosts, json_string(targets[i].host));
+    return json_pack("{s:s,s:o,s:s*,s:o*,s:s*,s:o*,s:s*,s:s*,s:b,s:s}", "binding", policy_binding_word(binding->kind),
+                     "hosts", hosts, "header", count > 0 ? targets[0].header : NULL, "repos",
+                     binding->repo_count ? json_words(binding->repos, binding->repo_count) : NULL, "path", binding->path,
+                     "methods", binding->method_count ? json_words(binding->methods, binding->method_count) : NULL,
+                     "variable", binding->variable, "secret", shown ? secret : NULL, "scrub", binding->scrub, "source",
+                     binding->source);
 }
 
 static void print_policy_json(const struct check *check) {
@@ -167,7 +181,11 @@ static void print_policy_json(const struct check *check) {
         struct policy_rule_info rule = rule_info(check, i);
         json_array_append_new(rules, json_pack("{s:s,s:s}", "rule", rule.text, "source", rule.source));
     }
-    print_json(json_pack("{s:b,s:s,s:o}", "valid", 1, "type", policy_type_info(check->type)->word, "rules", rules));
+    json_t *credentials = json_array();
+    for (size_t i = 0; i < check->model->binding_count; i++)
+        json_array_append_new(credentials, json_binding(&check->model->bindings[i]));
+    print_json(json_pack("{s:b,s:s,s:o,s:o}", "valid", 1, "type", policy_type_info(check->type)->word, "rules", rules,
+                         "credentials", credentials));
 }
 
 static void print_verdict_json(const struct request *request, const struct request_verdict *verdict,
@@ -202,13 +220,13 @@ static void print_verdict_text(const struct check *check, const struct request *
 static int compile(struct check *check) {
     struct policy_warnings warnings = {0};
     int r = policy_options_finish(&check->options, &check->model, &check->type, &check->err);
-    if (r == 0) r = policy_options_node(&check->options, &check->node, &check->has_node, &check->err);
+    if (r == 0) r = policy_options_node(&check->options, check->model, &check->node, &check->has_node, &check->err);
     if (r == 0)
         r = policy_compile(check->model, check->has_node ? &check->node : NULL, NULL, 0, 1, &check->policy, &warnings,
                            &check->err);
-    if (r == 0 && (check->model->bandwidth_bytes || check->model->max_bytes_out || check->model->binding_count > 0))
-        policy_warnings_add(&warnings, "valid, but `penstock run` of this version refuses it: credential bindings and the limits "
-                                       "bandwidth and bytes_out are not built yet");
+    if (r == 0 && (check->model->bandwidth_bytes || check->model->max_bytes_out))
+        policy_warnings_add(&warnings, "valid, but `penstock run` of this version refuses it: the limits bandwidth and bytes_out "
+                                       "are not built yet");
     if (r == 0 && !policy_type_info(check->type)->built)
         policy_warnings_add(&warnings, "valid, but `penstock run` says \"not built yet\" to type %s",
                             policy_type_info(check->type)->word);

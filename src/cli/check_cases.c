@@ -73,7 +73,7 @@ static int case_policy(struct check_case *test) {
     return r < 0 ? r : policy_check_type(test->model, type, &test->why);
 }
 
-// The keys of `node` are those of network.egress and network.dns without their path.
+// The keys of `node` are those of network.egress and network.dns without their path, and workspace of credentials.
 static int case_node(struct check_case *test) {
     static const char *const dns_keys[] = {"servers", "pool4", "pool6"};
     json_t *node = json_object_get(test->root, "node");
@@ -85,7 +85,12 @@ static int case_node(struct check_case *test) {
         json_object_set(dns, dns_keys[i], value);
         json_object_del(egress, dns_keys[i]);
     }
-    json_t *whole = json_pack("{s:{s:o,s:o}}", "network", "egress", egress, "dns", dns);
+    json_t *credentials = json_object();
+    if (json_object_get(egress, "workspace")) {
+        json_object_set(credentials, "workspace", json_object_get(egress, "workspace"));
+        json_object_del(egress, "workspace");
+    }
+    json_t *whole = json_pack("{s:{s:o,s:o},s:o}", "network", "egress", egress, "dns", dns, "credentials", credentials);
     struct buf text = BUF_INIT;
     int r = whole ? dump(whole, &text, &test->why) : error_set(&test->why, -ENOMEM, "out of memory");
     json_decref(whole);
@@ -101,6 +106,8 @@ static int case_compile(struct check_case *test) {
     if (test->duplicate_key) return error_set(&test->why, -EINVAL, "a key is given twice in one object; keep one");
     int r = case_policy(test);
     if (r == 0) r = case_node(test);
+    // Without a node nothing is said about the operator's rules.
+    if (r == 0 && test->has_node) r = policy_bind_workspace(test->model, &test->node, &test->why);
     if (r == 0)
         r = policy_compile(test->model, test->has_node ? &test->node : NULL, NULL, 0, 1, &test->policy, &warnings,
                            &test->why);

@@ -18,7 +18,8 @@
     "  --deny-cidr CIDR         no connection to an address or range that no --allow-cidr covers\n"                    \
     "  --allow-private          names and --network all may lead to private addresses\n"                               \
     "  --bind BINDING[=SECRET]  add a credential: github[:REPO,...], mistral_api, workspace,\n"                        \
-    "                           header:HOST:NAME[:TEMPLATE]; SECRET: env:NAME, file:PATH, cmd:COMMAND, store:NAME\n"   \
+    "                           header:HOST:NAME[:TEMPLATE], basic:HOST:USER;\n"                            \
+    "                           SECRET: env:NAME, file:PATH, cmd:COMMAND, store:NAME\n"                                \
     "and with either:\n"                                                                                               \
     "  --dialect D              of FILE: network, e2b or native (default: what the file says)\n"                       \
     "  --type TYPE              sandbox type, see `penstock types` (default: process)\n"                               \

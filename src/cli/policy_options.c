@@ -175,6 +175,7 @@ static int read_policy(const struct policy_options *options, struct policy_model
     r = read_text(options->policy_file, "policy file", &text, err);
     const char *name = strcmp(options->policy_file, "-") == 0 ? "standard input" : options->policy_file;
     if (r == 0) r = policy_read(text.data ? text.data : "", text.len, name, dialect, ret_model, err);
+    if (text.data) explicit_bzero(text.data, text.len); // E2B policies hold secrets
     buf_done(&text);
     return r;
 }
@@ -216,8 +217,8 @@ static bool has_variables(void) {
     return false;
 }
 
-int policy_options_node(const struct policy_options *options, struct policy_node *ret_node, bool *ret_has,
-                        struct error *err) {
+static int read_node(const struct policy_options *options, struct policy_node *ret_node, bool *ret_has,
+                     struct error *err) {
     struct buf text = BUF_INIT;
     int r = 0;
     *ret_has = false;
@@ -231,6 +232,12 @@ int policy_options_node(const struct policy_options *options, struct policy_node
     buf_done(&text);
     *ret_has = r == 0;
     return r;
+}
+
+int policy_options_node(const struct policy_options *options, struct policy_model *model, struct policy_node *ret_node,
+                        bool *ret_has, struct error *err) {
+    int r = read_node(options, ret_node, ret_has, err);
+    return r < 0 ? r : policy_bind_workspace(model, *ret_has ? ret_node : NULL, err);
 }
 
 void policy_options_done(struct policy_options *options) {

@@ -24,6 +24,8 @@ int policy_options_take(struct policy_options *options, int argc, char **argv, i
 // (--type, else the file's, else process). --policy beside the other options is an error.
 int policy_options_finish(struct policy_options *options, struct policy_model **ret_model, enum policy_type *ret_type,
                           struct error *err);
-// The node configuration: --node-config, else nothing, and PENSTOCK_ variables. *ret_has is false if there is neither.
-int policy_options_node(const struct policy_options *options, struct policy_node *ret_node, bool *ret_has, struct error *err);
+// The node configuration: --node-config, else nothing, and PENSTOCK_ variables. *ret_has is false if there is neither. The
+// operator's rules in it take the place of a workspace binding of the model.
+int policy_options_node(const struct policy_options *options, struct policy_model *model, struct policy_node *ret_node,
+                        bool *ret_has, struct error *err);
 void policy_options_done(struct policy_options *options);

@@ -234,7 +234,7 @@ static int run_typed(struct run_options *options, struct policy_model *model, en
     bool has_node = false;
     AUTO_CLOSE int log_fd = -1;
     int rc = type == POLICY_TYPE_BASHKIT ? run_script(options, script, err) : 0;
-    if (rc == 0) rc = policy_options_node(&options->policy, &node, &has_node, err);
+    if (rc == 0) rc = policy_options_node(&options->policy, model, &node, &has_node, err);
     if (rc == 0) rc = run_learn(options, model, type, has_node ? &node : NULL, &learn, err);
     if (rc == 0) rc = run_open_log(options->log, &log_fd, err);
     int status = CLI_RUN_ERROR;

@@ -6,13 +6,6 @@
 #include "cli/cli.h"
 #include "policy/types.h"
 
-static const char *const binding_words[POLICY_BINDING_COUNT] = {
-    [POLICY_BINDING_GITHUB] = "github",
-    [POLICY_BINDING_MISTRAL_API] = "mistral_api",
-    [POLICY_BINDING_WORKSPACE] = "workspace",
-    [POLICY_BINDING_HEADER] = "header",
-};
-
 #define NETWORK_WORDS 4
 static size_t network_words(const struct policy_type_info *info, const char *words[NETWORK_WORDS]) {
     size_t count = 0;
@@ -26,7 +19,7 @@ static size_t network_words(const struct policy_type_info *info, const char *wor
 static size_t credential_words(const struct policy_type_info *info, const char *words[POLICY_BINDING_COUNT]) {
     size_t count = 0;
     for (size_t i = 0; i < POLICY_BINDING_COUNT; i++)
-        if (info->bindings[i]) words[count++] = binding_words[i];
+        if (info->bindings[i]) words[count++] = policy_binding_word((enum policy_binding_kind)i);
     return count;
 }
 

@@ -11,6 +11,7 @@
 
 #define SEND_TRIES 10
 #define SEND_WAIT_MS 500
+#define COPY_LEAST 8 // bytes of a secret that is looked for inside the values of other variables
 
 struct credential_value {
     struct ipc_vault_env head;
@@ -23,7 +24,7 @@ struct credentials {
     struct credential_value *values;
     size_t value_count;
     uint8_t certificate[IPC_CERTIFICATE_MAX];
-    size_t certificate_len;
+    struct sandbox_trust trust;
 };
 
 void credentials_free(struct credentials *credentials) {
@@ -70,6 +71,14 @@ static int credential_rules(struct credentials *credentials, const struct policy
     return 0;
 }
 
+const char *credentials_file(const struct credentials *credentials, size_t index) {
+    for (size_t i = 0; i < credentials->rule_count; i++) {
+        const char *reference = credentials->rules[i].reference;
+        if (strncmp(reference, "file:", 5) == 0 && index-- == 0) return reference + 5;
+    }
+    return NULL;
+}
+
 // ---- values of the environment ----
 
 static int value_memfd(const char *value, size_t len, int *ret_fd) {
@@ -85,14 +94,14 @@ static int value_memfd(const char *value, size_t len, int *ret_fd) {
     return 0;
 }
 
-static int credential_value(struct credentials *credentials, const char *name, struct error *err) {
-    struct credential_value *value = &credentials->values[credentials->value_count];
+static bool credential_has(const struct credentials *credentials, const char *name) {
     for (size_t i = 0; i < credentials->value_count; i++)
-        if (strcmp(credentials->values[i].head.name, name) == 0) return 0;
-    char *text = getenv(name);
-    if (!text)
-        return error_set(err, -ENOENT, "secret env:%s: the variable is not set; export it, or name another secret",
-                         name);
+        if (strcmp(credentials->values[i].head.name, name) == 0) return true;
+    return false;
+}
+
+static int credential_value(struct credentials *credentials, const char *name, const char *text, struct error *err) {
+    struct credential_value *value = &credentials->values[credentials->value_count];
     if (!credential_copy(value->head.name, sizeof(value->head.name), name))
         return error_set(err, -E2BIG, "secret env:%.40s...: the name is too long", name);
     size_t len = strlen(text);
@@ -105,28 +114,71 @@ static int credential_value(struct credentials *credentials, const char *name, s
     return 0;
 }
 
-// The strings of the environment are the ones that /proc shows.
-static void credential_wipe(const struct credentials *credentials) {
-    for (size_t i = 0; i < credentials->value_count; i++) {
-        const char *name = credentials->values[i].head.name;
-        for (char *text; (text = getenv(name)) != NULL;) {
-            explicit_bzero(text, strlen(text));
-            unsetenv(name);
-        }
-    }
+static int credential_variable(struct credentials *credentials, const char *name, struct error *err) {
+    const char *text = getenv(name);
+    if (text) return credential_value(credentials, name, text, err);
+    return error_set(err, -ENOENT, "secret env:%s: the variable is not set; export it, or name another secret", name);
 }
 
-static int credential_values(struct credentials *credentials, struct error *err) {
-    for (size_t i = 0; i < credentials->rule_count; i++) {
-        const char *reference = credentials->rules[i].reference;
-        int r = strncmp(reference, "env:", 4) == 0 ? credential_value(credentials, reference + 4, err) : 0;
-        if (r < 0) return r;
+// The strings of the environment are the ones that /proc shows.
+static void variable_wipe(char *entry) {
+    size_t len = strcspn(entry, "=");
+    char name[IPC_ENV_NAME_SIZE];
+    snprintf(name, sizeof(name), "%.*s", (int)(len < sizeof(name) ? len : 0), entry);
+    explicit_bzero(entry + len, strlen(entry + len));
+    unsetenv(name);
+}
+
+// The first variable that has this value, or has it in it; NULL: none. Its name is of no matter: GITHUB_TOKEN and GH_TOKEN
+// are one secret.
+static char *variable_with(const char *value) {
+    for (char **entry = environ; *entry; entry++) {
+        const char *text = strchr(*entry, '=');
+        if (text && (strlen(value) >= COPY_LEAST ? strstr(text + 1, value) != NULL : strcmp(text + 1, value) == 0)) return *entry;
     }
-    credential_wipe(credentials);
+    return NULL;
+}
+
+static int credential_wipe(const struct credentials *credentials) {
+    for (size_t i = 0; i < credentials->value_count; i++) {
+        const struct credential_value *value = &credentials->values[i];
+        char *copy = calloc(1, value->head.length + 1);
+        if (!copy || pread(value->fd, copy, value->head.length, 0) != (ssize_t)value->head.length) {
+            free(copy);
+            return -ENOMEM;
+        }
+        for (char *entry; (entry = variable_with(copy)) != NULL;) {
+            size_t len = strlen(value->head.name);
+            if (strncmp(entry, value->head.name, len) != 0 || entry[len] != '=')
+                fprintf(stderr, "penstock: the variable %.*s holds a secret that is bound, too: the command does not get it\n",
+                        (int)strcspn(entry, "="), entry);
+            variable_wipe(entry);
+        }
+        explicit_bzero(copy, value->head.length);
+        free(copy);
+    }
     return 0;
 }
 
-int credentials_new(const struct policy_model *model, struct credentials **ret_credentials, struct error *err) {
+static int credential_values(struct credentials *credentials, struct policy_model *model, struct error *err) {
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < model->binding_count; i++) {
+        char *literal = model->bindings[i].literal;
+        if (!literal) continue;
+        r = credential_value(credentials, policy_binding_secret(&model->bindings[i]) + strlen("env:"), literal, err);
+        explicit_bzero(literal, strlen(literal));
+    }
+    for (size_t i = 0; r == 0 && i < credentials->rule_count; i++) {
+        const char *reference = credentials->rules[i].reference;
+        bool variable = strncmp(reference, "env:", 4) == 0 && !credential_has(credentials, reference + 4);
+        r = variable ? credential_variable(credentials, reference + 4, err) : 0;
+    }
+    if (r < 0) return r;
+    r = credential_wipe(credentials);
+    return r < 0 ? error_set(err, r, "out of memory") : 0;
+}
+
+int credentials_new(struct policy_model *model, struct credentials **ret_credentials, struct error *err) {
     struct credentials *credentials = NEW(struct credentials);
     if (credentials) {
         size_t most = model->binding_count * POLICY_BINDING_TARGETS + 1;
@@ -135,7 +187,7 @@ int credentials_new(const struct policy_model *model, struct credentials **ret_c
     }
     int r = credentials && credentials->rules && credentials->values ? 0 : error_set(err, -ENOMEM, "out of memory");
     if (r == 0) r = credential_rules(credentials, model, err);
-    if (r == 0) r = credential_values(credentials, err);
+    if (r == 0) r = credential_values(credentials, model, err);
     if (r < 0 || credentials->rule_count == 0) {
         credentials_free(credentials);
         credentials = NULL;
@@ -168,7 +220,7 @@ int credentials_start(struct credentials *credentials, struct role *vault, uid_t
     if (r < 0) return r;
     struct ipc_vault_ready ready;
     memcpy(&ready, message.body, sizeof(ready));
-    credentials->certificate_len = ready.length;
+    credentials->trust = (struct sandbox_trust){credentials->certificate, ready.length, ready.subject_hash};
     memcpy(credentials->certificate, (const uint8_t *)message.body + sizeof(ready), ready.length);
     for (size_t i = 0; i < credentials->value_count && r == 0; i++) {
         const struct credential_value *value = &credentials->values[i];
@@ -177,10 +229,7 @@ int credentials_start(struct credentials *credentials, struct role *vault, uid_t
     return r;
 }
 
-const void *credentials_certificate(const struct credentials *credentials, size_t *ret_len) {
-    *ret_len = credentials->certificate_len;
-    return credentials->certificate;
-}
+const struct sandbox_trust *credentials_trust(const struct credentials *credentials) { return &credentials->trust; }
 
 int credentials_join(const struct credentials *credentials, struct role *vault, int *ret_fd, struct error *err) {
     int pair[2];

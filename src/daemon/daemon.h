@@ -12,7 +12,7 @@ struct policy_model;
 struct policy_node;
 
 struct daemon_run {
-    const struct policy_model *model;
+    struct policy_model *model; // values of secrets in it are wiped
     const struct policy_node *node; // NULL: no configuration
     char *const *argv;              // the command, NULL-terminated
     const char *const *dns_servers; // --dns "ADDR[:PORT]", "[ADDR6]:PORT"

@@ -30,6 +30,7 @@ const struct doctor_check doctor_checks[] = {
     {"descriptor limit", "each connection of a sandbox holds descriptors in the gate", doctor_kernel_descriptors},
     {"ping", "ICMP echo for rules that say icmp needs a ping socket of the host", doctor_kernel_ping},
     {"resolver", "the gate resolves the names of the policy", doctor_kernel_resolver},
+    {"credentials", "where a policy binds credentials the gate opens TLS, and secrets are in memory", doctor_kernel_credentials},
 };
 const size_t doctor_check_count = ARRAY_LENGTH(doctor_checks);
 

@@ -63,3 +63,4 @@ void doctor_kernel_landlock(struct doctor *doctor, struct doctor_finding *findin
 void doctor_kernel_descriptors(struct doctor *doctor, struct doctor_finding *finding);
 void doctor_kernel_ping(struct doctor *doctor, struct doctor_finding *finding);
 void doctor_kernel_resolver(struct doctor *doctor, struct doctor_finding *finding);
+void doctor_kernel_credentials(struct doctor *doctor, struct doctor_finding *finding);

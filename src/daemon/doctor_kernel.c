@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks of the kernel and the host that need no namespace.
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -22,6 +23,7 @@
 #include "base/number.h"
 #include "daemon/doctor.h"
 #include "daemon/nameserver.h"
+#include "vault/vault.h"
 
 void doctor_kernel_proc(struct doctor *doctor, struct doctor_finding *finding) {
     (void)doctor;
@@ -188,4 +190,26 @@ void doctor_kernel_resolver(struct doctor *doctor, struct doctor_finding *findin
     // Not missing: policies of addresses work, and --dns names another server.
     doctor_say(finding, DOCTOR_WARNING, "%s", err.text);
     doctor_fix(finding, "penstock run --dns ADDR, or a line \"nameserver ADDR\" in /etc/resolv.conf");
+}
+
+// Needed by policies with bindings alone.
+void doctor_kernel_credentials(struct doctor *doctor, struct doctor_finding *finding) {
+    (void)doctor;
+    static const char library[] = "libssl.so.3";
+    struct rlimit limit = {0};
+    void *loaded = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    if (!loaded) {
+        doctor_say(finding, DOCTOR_WARNING, "no %s; policies with credentials cannot be run", library);
+        doctor_fix(finding, "apt-get install libssl3");
+        return;
+    }
+    dlclose(loaded);
+    getrlimit(RLIMIT_MEMLOCK, &limit);
+    if (limit.rlim_cur < VAULT_LOCKED_SIZE) {
+        doctor_say(finding, DOCTOR_WARNING, "OpenSSL 3; %llu KiB of memory may be locked, so secrets may reach swap space",
+                   (unsigned long long)limit.rlim_cur / 1024);
+        doctor_fix(finding, "ulimit -l %d, or encrypted swap", VAULT_LOCKED_SIZE / 1024);
+        return;
+    }
+    doctor_say(finding, DOCTOR_OK, "OpenSSL 3; secrets are locked into memory");
 }

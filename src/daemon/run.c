@@ -52,6 +52,8 @@ static int run_compile(struct run *run, struct policy **ret_policy, struct polic
 
 static _Alignas(max_align_t) uint8_t run_buffer[CHANNEL_BUFFER_SIZE];
 
+static void run_watch(struct run *run);
+
 static void run_log_result(struct run *run, int rc) {
     if (rc == 0 || run->log_failed) return;
     fprintf(stderr, "penstock: decision log: %s; the sandbox has no network from here\n", strerror(-rc));
@@ -143,7 +145,7 @@ static void run_question(evutil_socket_t fd, short what, void *data) {
     struct run *run = data;
     struct error err = {0};
     event_free(TAKE_POINTER(run->question_event));
-    if (run_start_resolver(run, &err) < 0) {
+    if (run_start_late_resolver(run, &err) < 0) {
         fprintf(stderr, "penstock: %s\n", err.text);
         run_role_gone(run, ROLE_RESOLVER);
     }
@@ -163,13 +165,14 @@ static void run_watch(struct run *run) {
         [ROLE_VAULT] = run_vault_readable,
     };
     // Without a gate there is nothing that the others could be restarted for.
-    for (size_t kind = 0; kind < ROLE_COUNT && run->roles[ROLE_GATE].pid > 0; kind++) {
+    if (run->roles[ROLE_GATE].pid <= 0) return;
+    for (size_t kind = 0; kind < ROLE_COUNT; kind++) {
         struct event **event = &run->role_events[kind];
         if (*event || run->roles[kind].pid <= 0) continue;
         *event = event_new(run->base, run->roles[kind].channel, EV_READ | EV_PERSIST, handlers[kind], run);
         if (*event) event_add(*event, NULL);
     }
-    if (run->roles[ROLE_GATE].pid > 0) run_watch_questions(run);
+    run_watch_questions(run);
 }
 
 // The host has other addresses now: the policy holds them as data, so it is compiled again.
@@ -340,8 +343,7 @@ static int run_prepare(struct run *run, struct error *err) {
 }
 
 static void run_finish(struct run *run) {
-    struct event *events[] = {run->child_event, run->state_event, run->signal_event, run->host_event,
-                              run->question_event};
+    struct event *events[] = {run->child_event, run->state_event, run->signal_event, run->host_event, run->question_event};
     for (size_t i = 0; i < ARRAY_LENGTH(events); i++) {
         if (events[i]) event_free(events[i]);
     }
@@ -363,13 +365,14 @@ static void run_finish(struct run *run) {
     }
     role_kill(&run->roles[ROLE_KEEPER]); // nothing of the sandbox runs any more; all of them end beside each other
     for (int kind = ROLE_COUNT - 1; kind >= 0; kind--) role_stop(&run->roles[kind], kind == ROLE_GATE ? RUN_STOP_MS : 0);
-    int fds[] = {run->user_namespace, run->net_namespace, run->signals, run->host_watch, run->child, run->questions, run->roots};
+    int fds[] = {run->user_namespace, run->net_namespace, run->signals, run->host_watch, run->child, run->roots, run->questions};
     for (size_t i = 0; i < ARRAY_LENGTH(fds); i++) {
         if (fds[i] >= 0) close(fds[i]);
     }
 }
 
 static void run_free(struct run *run) {
+    run_clear_spec(run);
     credentials_free(run->credentials);
     decision_log_free(run->log);
     policy_free(run->policy);
@@ -404,16 +407,9 @@ int daemon_run(const struct daemon_run *options) {
     AUTO_FREE char *cwd = getcwd(NULL, 0);
     signal(SIGPIPE, SIG_IGN); // a reader of the log or of standard error that goes away must not end the run
     struct run run = {.options = options, .user_namespace = -1, .net_namespace = -1, .signals = -1, .host_watch = -1,
-                      .child = -1, .questions = -1, .roots = -1, .status = RUN_ERROR};
+                      .child = -1, .roots = -1, .questions = -1, .status = RUN_ERROR};
     for (int kind = 0; kind < ROLE_COUNT; kind++) run.roles[kind] = (struct role){.kind = kind, .pidfd = -1, .channel = -1};
-    const char *protects[3];
-    size_t protect_count = 0;
-    const char *const trusted[] = {options->policy_file, options->node_config, options->log_file};
-    for (size_t i = 0; i < ARRAY_LENGTH(trusted); i++) {
-        if (trusted[i] && strcmp(trusted[i], "-") != 0) protects[protect_count++] = trusted[i];
-    }
-    run.spec = (struct sandbox_spec){.protects = protects, .protect_count = protect_count, .argv = options->argv,
-                                     .environment = environ, .proxy = options->proxy, .cwd = cwd,
+    run.spec = (struct sandbox_spec){.argv = options->argv, .environment = environ, .proxy = options->proxy, .cwd = cwd,
                                      .reads = options->reads, .read_count = options->read_count, .writes = options->writes,
                                      .write_count = options->write_count, .identity = sandbox_identity()};
     snprintf(run.name, sizeof(run.name), "run-%08x", random_u32());
@@ -422,12 +418,13 @@ int daemon_run(const struct daemon_run *options) {
     run.base = event_base_new();
     int rc = run.log && run.base ? 0 : error_set(&err, -ENOMEM, "out of memory");
     if (rc == 0 && !cwd) rc = error_set(&err, -EIO, "working directory: %s; change to one that exists", strerror(errno));
-    if (rc == 0) rc = run_start_keeper(&run, &err);
+    if (rc == 0) rc = run_start_role(&run, ROLE_KEEPER, &err); // first, so that it is there when it is told what to do
     int prepared = 0;
     if (rc == 0) rc = run_prepare(&run, &err);
     if (rc == 0) rc = run_read_roots(&run, &err);
     // From here on no secret is in our memory or our environment, nor in what is made of it.
     if (rc == 0) rc = credentials_new(options->model, &run.credentials, &err);
+    if (rc == 0) rc = run_fill_spec(&run, &err);
     struct nameserver_probe probe = {0};
     bool probed = rc == 0 && policy_facts(run.policy).has_names;
     if (probed) nameserver_probe_start(&run.servers, &probe); // answers while the rest starts

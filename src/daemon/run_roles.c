@@ -2,6 +2,7 @@
 // The processes of one run: how they are started, joined to each other, and started again.
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +46,7 @@ int run_send_policy(struct run *run, struct error *err) {
 
 // ---- starting the roles ----
 
-static int run_start_role(struct run *run, enum role_kind kind, struct error *err) {
+int run_start_role(struct run *run, enum role_kind kind, struct error *err) {
     // As root, gate and resolver are a user of their own, so that not even the sandbox's user is theirs.
     const struct sandbox_identity *identity = &run->spec.identity;
     bool drop = identity->from_root && kind != ROLE_KEEPER;
@@ -53,10 +54,8 @@ static int run_start_role(struct run *run, enum role_kind kind, struct error *er
                       drop ? identity->gid + ROLE_USERS : 0, err);
 }
 
-int run_start_keeper(struct run *run, struct error *err) { return run_start_role(run, ROLE_KEEPER, err); }
-
 // With the channel of the first gate: the skeleton is built once, leading to it.
-static int run_tell_keeper(struct run *run, int gate, struct error *err) {
+static int run_start_keeper(struct run *run, int gate, struct error *err) {
     struct ipc_keeper_start start = {.uid = run->spec.identity.uid, .gid = run->spec.identity.gid};
     start.loopback_ports.count =
         (uint32_t)policy_loopback_ports(run->policy, start.loopback_ports.ports, IPC_PORTS_MAX);
@@ -74,7 +73,7 @@ static int run_pair(enum role_kind kind, int *ret_gate, int *ret_other, struct e
     return 0;
 }
 
-// Gives one end of a new channel to the resolver, the other to the gate. A resolver that is not there yet will get it.
+// Gives one end of a new channel to the resolver, the other to the gate. One that is not there yet will get it.
 static int run_join_resolver(struct run *run, int *ret_fd, struct error *err) {
     AUTO_CLOSE int gate = -1;
     AUTO_CLOSE int other = -1;
@@ -94,24 +93,25 @@ static int run_join_resolver(struct run *run, int *ret_fd, struct error *err) {
 static int run_start_vault(struct run *run, struct error *err) {
     const struct sandbox_identity *identity = &run->spec.identity;
     if (!run->credentials) return 0;
-    return credentials_start(run->credentials, &run->roles[ROLE_VAULT],
-                             identity->from_root ? identity->uid + 2 * ROLE_USERS : 0,
-                             identity->from_root ? identity->gid + 2 * ROLE_USERS : 0, err);
+    int rc = credentials_start(run->credentials, &run->roles[ROLE_VAULT],
+                               identity->from_root ? identity->uid + 2 * ROLE_USERS : 0,
+                               identity->from_root ? identity->gid + 2 * ROLE_USERS : 0, err);
+    if (rc == 0) run->spec.trust = credentials_trust(run->credentials);
+    return rc;
 }
 
 // The gate gets ready; run_await_gate waits for it.
 static int run_begin_gate(struct run *run, int keeper, struct error *err) {
     AUTO_CLOSE int resolver = -1;
     AUTO_CLOSE int vault = -1;
+    struct ipc_gate_start start = {.doors = run->options->proxy};
+    memcpy(start.sandbox, run->name, sizeof(start.sandbox));
     int rc = run_join_resolver(run, &resolver, err);
     if (rc == 0 && run->credentials) rc = credentials_join(run->credentials, &run->roles[ROLE_VAULT], &vault, err);
     if (rc == 0) rc = run_start_role(run, ROLE_GATE, err);
-    if (rc < 0) return rc;
-    struct ipc_gate_start start = {.doors = run->options->proxy};
-    memcpy(start.sandbox, run->name, sizeof(start.sandbox));
     int fds[] = {keeper, resolver, vault, run->roots};
     size_t count = vault < 0 ? 2 : run->roots < 0 ? 3 : 4;
-    rc = role_send(&run->roles[ROLE_GATE], IPC_GATE_START, &start, sizeof(start), fds, count, err);
+    if (rc == 0) rc = role_send(&run->roles[ROLE_GATE], IPC_GATE_START, &start, sizeof(start), fds, count, err);
     return rc < 0 ? rc : run_send_policy(run, err);
 }
 
@@ -131,7 +131,7 @@ int run_begin_roles(struct run *run, struct error *err) {
     AUTO_CLOSE int gate = -1;
     AUTO_CLOSE int keeper = -1;
     int rc = run_pair(ROLE_KEEPER, &keeper, &gate, err);
-    if (rc == 0) rc = run_tell_keeper(run, gate, err);
+    if (rc == 0) rc = run_start_keeper(run, gate, err);
     if (rc == 0) rc = run_start_vault(run, err);
     return rc < 0 ? rc : run_begin_gate(run, keeper, err);
 }
@@ -153,16 +153,16 @@ int run_await_roles(struct run *run, struct error *err) {
     return run_await_gate(run, err);
 }
 
-static int run_begin_resolver(struct run *run, struct error *err) {
+static int run_start_resolver(struct run *run, struct error *err) {
+    struct role *resolver = &run->roles[ROLE_RESOLVER];
     run->resolver_ready = false;
     int rc = run_start_role(run, ROLE_RESOLVER, err);
-    if (rc < 0) return rc;
-    return role_send(&run->roles[ROLE_RESOLVER], IPC_RESOLVER_START, &run->servers, sizeof(run->servers), NULL, 0, err);
+    return rc < 0 ? rc : role_send(resolver, IPC_RESOLVER_START, &run->servers, sizeof(run->servers), NULL, 0, err);
 }
 
-int run_start_resolver(struct run *run, struct error *err) {
+int run_start_late_resolver(struct run *run, struct error *err) {
     AUTO_CLOSE int questions = TAKE_FD(run->questions);
-    int rc = run_begin_resolver(run, err);
+    int rc = run_start_resolver(run, err);
     return rc < 0 ? rc : role_send(&run->roles[ROLE_RESOLVER], IPC_RESOLVER_GATE, NULL, 0, &questions, 1, err);
 }
 
@@ -195,11 +195,20 @@ static int run_restart_resolver(struct run *run, struct error *err) {
     struct channel_message message;
     AUTO_CLOSE int channel = -1;
     role_stop(resolver, 0);
-    int rc = run_begin_resolver(run, err);
+    int rc = run_start_resolver(run, err);
     if (rc == 0) rc = role_expect(resolver, IPC_RESOLVER_READY, &message, err);
     run->resolver_ready = rc == 0;
     if (rc == 0) rc = run_join_resolver(run, &channel, err);
     return rc < 0 ? rc : role_send(&run->roles[ROLE_GATE], IPC_GATE_RESOLVER, NULL, 0, &channel, 1, err);
+}
+
+// Both may have died at once, of the same cause.
+static int run_revive_vault(struct run *run, struct error *err) {
+    struct role *vault = &run->roles[ROLE_VAULT];
+    struct pollfd item = {.fd = vault->channel, .events = POLLIN};
+    if (!run->credentials || (vault->pid > 0 && poll(&item, 1, 0) >= 0 && !(item.revents & POLLHUP))) return 0;
+    role_stop(vault, 0);
+    return run_start_vault(run, err);
 }
 
 static int run_restart_gate(struct run *run, struct error *err) {
@@ -208,6 +217,7 @@ static int run_restart_gate(struct run *run, struct error *err) {
     role_stop(&run->roles[ROLE_GATE], 0);
     int rc = run_pair(ROLE_KEEPER, &keeper, &gate, err);
     if (rc == 0) rc = role_send(&run->roles[ROLE_KEEPER], IPC_KEEPER_GATE, NULL, 0, &gate, 1, err);
+    if (rc == 0) rc = run_revive_vault(run, err);
     if (rc == 0) rc = run_begin_gate(run, keeper, err);
     return rc < 0 ? rc : run_await_gate(run, err);
 }

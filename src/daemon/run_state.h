@@ -15,16 +15,19 @@ struct run {
     struct event_base *base;
     struct role roles[ROLE_COUNT];
     struct event *role_events[ROLE_COUNT], *child_event, *state_event, *signal_event, *host_event;
-    struct event *question_event; // of a gate, for a resolver that has not been started
+    struct event *question_event;    // of a gate, for a resolver that has not been started
     struct policy *policy, *previous;
     struct credentials *credentials; // NULL: nothing is bound
     struct ipc_resolver_start servers;
     struct sandbox_spec spec;
     struct sandbox_process *process;
     struct decision_log *log;
+    char *state_folder;              // of the vault; NULL: there is no place for one
+    const char *protects[4], *hides[3], **secrets; // of spec
+    char **placeholders;
     char name[64];
     int user_namespace, net_namespace, signals, host_watch, child;
-    int questions;                   // the end of a channel to the gate which that resolver will get; -1: it has it
+    int questions;                   // the end of a channel to the gate which that resolver gets; -1: it has it
     int roots;                       // memory file with what --upstream-ca names, or -1
     uint64_t generation, restart_window_us;
     unsigned restarts;
@@ -32,17 +35,22 @@ struct run {
     int status;
 };
 
+// ---- run_spec.c: what the sandbox room is told ----
+
+// Fills spec's lists of files. After credentials_new.
+int run_fill_spec(struct run *run, struct error *err);
+void run_clear_spec(struct run *run);
+
 // ---- run_roles.c: the processes of a run ----
 
-// The keeper first, so that it is there when it is told what to do; then all get ready beside each other and what main does:
-// begin has keeper, vault and gate told; await_namespaces ends when there is what a command can be started in; await_roles when
-// the gate is isolated and has its policy in force.
-int run_start_keeper(struct run *run, struct error *err);
+// The keeper is first, so that it is there when it is told what to do.
+int run_start_role(struct run *run, enum role_kind kind, struct error *err);
+// The vault is started, keeper and gate get ready. Then run->spec.trust is there.
 int run_begin_roles(struct run *run, struct error *err);
 int run_await_namespaces(struct run *run, struct error *err);
 int run_await_roles(struct run *run, struct error *err);
-// For a question that waits.
-int run_start_resolver(struct run *run, struct error *err);
+// The resolver, to which the questions that wait for it are given.
+int run_start_late_resolver(struct run *run, struct error *err);
 int run_send_policy(struct run *run, struct error *err);
 // Starts one again that died, within a budget of restarts; beyond it the sandbox has no network (vault: no credentials).
 void run_restart(struct run *run, enum role_kind dead);

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "gate/intercept.h"
 #include "gate/state.h"
 
 #define FLOW_STEP 4096
@@ -117,6 +118,8 @@ void flow_end(struct flow *flow, bool reset) {
     struct gate *gate = flow->gate;
     flow_report(flow);
     http_relay_free(flow->http, reset);
+    h2_relay_free(flow->h2, reset);
+    intercept_free(flow, reset);
     if (flow->state == FLOW_RELAYING) relay_stop(&flow->relay, reset);
     flow_free_opening(flow);
     flow_close(flow->fd, reset);
@@ -134,8 +137,9 @@ static void flow_timer(evutil_socket_t fd, short what, void *data) {
     (void)fd;
     (void)what;
     struct flow *flow = data;
-    if (flow->state == FLOW_SNIFFING) sniff_deadline(flow);
+    if (flow->state == FLOW_SNIFFING) sniff_timeout(flow);
     else if (flow->state == FLOW_ASKING) door_deadline(flow);
+    else if (flow->state == FLOW_OPENING) intercept_deadline(flow);
     else flow_end(flow, flow->state != FLOW_LINGERING);
 }
 

@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/random.h"
-#include "gate/injection.h"
+#include "gate/intercept.h"
 #include "gate/state.h"
 
 #define GATE_START_MS 10000
@@ -57,7 +57,8 @@ void gate_pause(struct gate *gate, bool paused) {
     if (paused) return;
     LIST_FOREACH(&gate->flows, node) {
         struct flow *flow = LIST_ENTRY(node, struct flow, link);
-        if (flow->state == FLOW_HTTP) http_relay_resume(flow);
+        if (flow->state == FLOW_HTTP && flow->h2) h2_relay_resume(flow);
+        else if (flow->state == FLOW_HTTP) http_relay_resume(flow);
     }
 }
 
@@ -296,6 +297,7 @@ static int gate_start_credentials(struct gate *gate, int vault, int roots, struc
     int rc = gate_read_text(roots, &extra);
     if (rc < 0) return error_set(err, rc, "roots of trust: %s", strerror(-rc));
     rc = injection_prepare(gate, err);
+    if (rc == 0) rc = intercept_prepare(gate, extra, err);
     if (rc < 0) return rc;
     rc = injection_join(gate, vault);
     return rc < 0 ? error_set(err, rc, "channel to the vault: %s", strerror(-rc)) : 0;
@@ -345,6 +347,7 @@ static void gate_stop(struct gate *gate) {
 
 static void gate_free(struct gate *gate) {
     injection_close(gate);
+    intercept_done(gate);
     dns_front_free(gate->front);
     dns_client_free(gate->dns);
     dns_pool_free(gate->pool);

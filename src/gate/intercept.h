@@ -35,7 +35,7 @@ const char *intercept_host(const struct flow *flow);   // the bound host
 // none, every request gets upstream_failed.
 struct stream *intercept_take_client(struct flow *flow);
 struct stream *intercept_take_upstream(struct flow *flow);
-// What is wrong with the server, in a few words; NULL: nothing that is known here.
+// What is wrong with a server that did not answer, in a few words.
 const char *intercept_why(const struct flow *flow);
 // A request carried these values: the connection ends (flow_end) when one of them is replaced or revoked.
 void intercept_carries(struct flow *flow, const struct injection *injection);

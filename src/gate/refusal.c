@@ -75,39 +75,45 @@ void refusal_http2(struct flow *flow) {
     refusal_linger(flow, frames, sizeof(frames));
 }
 
-static const char *refusal_status(enum policy_reason reason) {
+static const char *refusal_status(enum policy_reason reason, bool opened) {
+    if (reason == POLICY_NAME_MISMATCH && opened) return "421 Misdirected Request"; // RFC 9110 15.5.20
+    if (reason == POLICY_BINDING_FAILED) return "502 Bad Gateway";
     if (reason == POLICY_BAD_REQUEST) return "400 Bad Request";
     if (reason == POLICY_UPSTREAM_FAILED || reason == POLICY_DNS_FAILED) return "502 Bad Gateway";
     return "403 Forbidden";
 }
 
-static void refusal_json(struct gate *gate, const struct policy_request *request,
-                         const struct policy_decision *decision, struct buf *ret_body) {
+static const char *refusal_error(enum policy_reason reason) {
+    if (reason == POLICY_UPSTREAM_FAILED) return "upstream_failed";
+    return reason == POLICY_BINDING_FAILED ? "binding_failed" : "egress_denied";
+}
+
+void refusal_json(struct gate *gate, const struct policy_request *request, const struct policy_decision *decision,
+                  const char *why, struct buf *ret_body) {
     char hint[POLICY_HINT_SIZE], address[ADDR_TEXT_SIZE] = "";
     const char *host = request->claimed ? request->claimed : request->dialled;
     const struct addr *literal = request->claimed_address ? request->claimed_address : request->address;
     if (!host && literal) host = addr_format(literal, address);
     policy_hint(gate->policy, request, decision, hint);
-    json_t *json = json_pack("{s:s, s:s, s:s?, s:i, s:s?, s:s}", "error",
-                             decision->reason == POLICY_UPSTREAM_FAILED ? "upstream_failed" : "egress_denied", "reason",
+    json_t *json = json_pack("{s:s, s:s, s:s?, s:i, s:s?, s:s}", "error", refusal_error(decision->reason), "reason",
                              policy_reason_name(decision->reason), "host", host, "port", (int)request->port, "rule",
                              decision->rule == POLICY_RULE_NONE ? NULL
                                                                 : policy_rule_info(gate->policy, decision->rule).text,
-                             "hint", hint);
+                             "hint", why ? why : hint);
     AUTO_FREE char *text = json ? json_dumps(json, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
     json_decref(json);
     if (text) buf_printf(ret_body, "%s\n", text);
     else ret_body->failed = true;
 }
 
-char *refusal_http_text(struct gate *gate, const struct policy_request *request,
-                        const struct policy_decision *decision) {
+char *refusal_http_text(struct gate *gate, const struct policy_request *request, const struct policy_decision *decision,
+                        const char *why) {
     struct buf body = BUF_INIT, text = BUF_INIT;
-    refusal_json(gate, request, decision, &body);
+    refusal_json(gate, request, decision, why, &body);
     buf_printf(&text,
                "HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %zu\r\nx-penstock-reason: %s\r\n"
                "cache-control: no-store\r\nconnection: close\r\n\r\n%s",
-               refusal_status(decision->reason), body.len, policy_reason_name(decision->reason),
+               refusal_status(decision->reason, request->app == POLICY_APP_TLS), body.len, policy_reason_name(decision->reason),
                body.data ? body.data : "");
     if (body.failed) text.failed = true;
     buf_done(&body);
@@ -115,7 +121,7 @@ char *refusal_http_text(struct gate *gate, const struct policy_request *request,
 }
 
 void refusal_http(struct flow *flow, const struct policy_request *request, const struct policy_decision *decision) {
-    AUTO_FREE char *text = refusal_http_text(flow->gate, request, decision);
+    AUTO_FREE char *text = refusal_http_text(flow->gate, request, decision, NULL);
     if (text) refusal_linger(flow, text, strlen(text));
     else flow_end(flow, true);
 }

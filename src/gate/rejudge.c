@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // After a change of policy every open flow and exchange is judged again, with the name and address it was admitted by
 // (semantics section 10). Flows that are still on their way need nothing here: each step asks the policy in force.
+#include "gate/intercept.h"
 #include "gate/state.h"
 
 static bool rejudge_allowed(struct flow *flow) {
-    if (flow->state == FLOW_HTTP) return http_relay_allowed(flow);
+    if (flow->state == FLOW_HTTP) return flow->h2 ? h2_relay_allowed(flow) : http_relay_allowed(flow);
     struct policy_request request = flow_request(flow);
     request.address = &flow->peer;
     struct policy_decision decision = policy_decide(flow->gate->policy, &request);

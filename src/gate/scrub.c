@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One Knuth-Morris-Pratt matcher for each value: linear whatever a server sends, and what a matcher has matched so far is
-// just what must be held back. Bytes are matched as they came and masked where they go.
+// One Knuth-Morris-Pratt matcher for each value: linear whatever a server sends, and what a matcher has matched so
+// far is just what must be held back. Bytes are matched as they came and masked where they go.
 #include "gate/scrub.h"
 
 #include <stdbool.h>
@@ -24,7 +24,8 @@ struct scrub {
 };
 
 static size_t scrub_step(const struct scrub_matcher *matcher, size_t matched, uint8_t byte) {
-    while (matched > 0 && (matched == matcher->len || matcher->bytes[matched] != byte)) matched = matcher->border[matched];
+    while (matched > 0 && (matched == matcher->len || matcher->bytes[matched] != byte))
+        matched = matcher->border[matched];
     return matched + (matcher->bytes[matched] == byte);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes exact values out of a response as it goes by: each byte of an occurrence becomes '*', so lengths stay as they are.
-// Occurrences are found across the borders of pieces; what could be the beginning of one is held back, at most the longest
-// value less one byte. Exact bytes only: a server that encodes what it echoes (base64, JSON escapes, compression) is not
-// covered, which is why a request that is scrubbed asks for no compression.
+// Takes exact values out of a response as it goes by: each byte of an occurrence becomes '*', so lengths stay as they
+// are. Occurrences are found across the borders of pieces; what could be the beginning of one is held back, at most
+// the longest value less one byte. Exact bytes only: a server that encodes what it echoes (base64, JSON escapes,
+// compression) is not covered, which is why a request that is scrubbed asks for no compression.
 #pragma once
 
 #include <stddef.h>

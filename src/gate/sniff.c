@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "gate/intercept.h"
 #include "gate/state.h"
 
 #define SNIFF_STEP 4096
@@ -51,6 +52,20 @@ static struct policy_decision sniff_reason(enum policy_reason reason) {
 
 // ---- after the verdict ----
 
+static bool sniff_opens(const struct flow *flow) {
+    return flow->app == POLICY_APP_TLS && intercept_wanted(flow, flow->opening->sni[0] ? flow->opening->sni : NULL);
+}
+
+// What is opened is logged request by request.
+static void sniff_pass(struct flow *flow, const struct policy_request *request, const struct policy_decision *decision) {
+    if (sniff_opens(flow)) {
+        intercept_start(flow);
+        return;
+    }
+    flow_judged(flow, request, decision);
+    flow_relay(flow, NULL, 0);
+}
+
 static void sniff_connected(int fd, const struct addr *peer, const struct policy_decision *denied, void *data) {
     struct flow *flow = data;
     flow->opening->connector = NULL;
@@ -60,6 +75,11 @@ static void sniff_connected(int fd, const struct addr *peer, const struct policy
     if (peer && (flow->name || flow->dialled)) request.address = peer;
     struct policy_decision own = sniff_reason(POLICY_NODE_OWN_ADDRESS);
     if (!denied && fd == -EACCES) denied = &own; // the dial found itself on this host
+    if (fd < 0 && !denied && sniff_opens(flow)) {
+        flow->upstream = -1;
+        intercept_start(flow);
+        return;
+    }
     if (fd < 0 && !denied) {
         struct policy_decision failed = flow_unreachable(flow, &request);
         sniff_answer(flow, &request, &failed, TLS_ALERT_ACCESS_DENIED);
@@ -70,8 +90,7 @@ static void sniff_connected(int fd, const struct addr *peer, const struct policy
         sniff_refuse(flow, &request, &decision, TLS_ALERT_ACCESS_DENIED);
         return;
     }
-    flow_judged(flow, &request, &decision);
-    flow_relay(flow, NULL, 0);
+    sniff_pass(flow, &request, &decision);
 }
 
 static void sniff_fetch(struct flow *flow, const struct policy_request *request, const char *name) {
@@ -88,8 +107,7 @@ static void sniff_allowed(struct flow *flow, const struct policy_request *reques
                           const struct policy_decision *decision) {
     const char *name = decision->name;
     if (flow->upstream >= 0 && (!name || (flow->dialled && strcmp(name, flow->dialled) == 0))) {
-        flow_judged(flow, request, decision);
-        flow_relay(flow, NULL, 0);
+        sniff_pass(flow, request, decision);
         return;
     }
     if (flow->upstream >= 0) relay_reset_fd(TAKE_FD(flow->upstream));
@@ -124,6 +142,9 @@ static void sniff_tls(struct flow *flow) {
     request.ech = hello.has_ech;
     if (hello.has_sni && claimed.is_address) request.claimed_address = &claimed.address;
     else if (hello.has_sni) request.claimed = claimed.name;
+    memccpy(opening->sni, claimed.name, 0, sizeof(opening->sni));
+    opening->alpn_http1 = hello.alpn_http1;
+    opening->alpn_http2 = hello.alpn_h2;
     decision = policy_decide(flow->gate->policy, &request);
     if (decision.verdict == POLICY_ALLOW) sniff_allowed(flow, &request, &decision);
     else sniff_refuse(flow, &request, &decision, TLS_ALERT_UNRECOGNIZED_NAME);
@@ -240,17 +261,27 @@ static void sniff_spoke(evutil_socket_t fd, short what, void *data) {
     if (policy_decide(flow->gate->policy, &request).verdict == POLICY_DENY) sniff_deadline(flow);
 }
 
+static bool sniff_watch(struct flow *flow, int fd, event_callback_fn callback, struct event **ret_event) {
+    *ret_event = event_new(flow->gate->base, fd, EV_READ | EV_PERSIST, callback, flow);
+    return *ret_event && event_add(*ret_event, NULL) == 0;
+}
+
+// Few clients leave the first word to the server, so a server that must not have it is listened to a moment later.
+static bool sniff_listens_later(const struct flow *flow) {
+    return flow->upstream >= 0 && !flow->open_destination && !flow->opening->back;
+}
+
+void sniff_timeout(struct flow *flow) {
+    if (!sniff_listens_later(flow)) sniff_deadline(flow);
+    else if (!sniff_watch(flow, flow->upstream, sniff_spoke, &flow->opening->back) || !flow_deadline(flow, GATE_SNIFF_MS))
+        flow_end(flow, true);
+}
+
 void sniff_start(struct flow *flow) {
     struct opening *opening = flow->opening;
-    struct event_base *base = flow->gate->base;
     flow->state = FLOW_SNIFFING;
-    opening->readable = event_new(base, flow->fd, EV_READ | EV_PERSIST, sniff_readable, flow);
-    bool ready = opening->readable && event_add(opening->readable, NULL) == 0;
-    if (ready && flow->upstream >= 0) {
-        event_callback_fn back = flow->open_destination ? sniff_back : sniff_spoke;
-        opening->back = event_new(base, flow->upstream, EV_READ | EV_PERSIST, back, flow);
-        ready = opening->back && event_add(opening->back, NULL) == 0;
-    }
-    if (!ready || !flow_deadline(flow, GATE_SNIFF_MS)) flow_end(flow, true);
+    bool ready = sniff_watch(flow, flow->fd, sniff_readable, &opening->readable);
+    if (ready && flow->upstream >= 0 && flow->open_destination) ready = sniff_watch(flow, flow->upstream, sniff_back, &opening->back);
+    if (!ready || !flow_deadline(flow, sniff_listens_later(flow) ? GATE_LISTEN_MS : GATE_SNIFF_MS)) flow_end(flow, true);
     else if (opening->len > 0) sniff_decide(flow); // what a client of a door sent at once with its request
 }

@@ -7,11 +7,14 @@
 //   ADMITTED   SYN let through to the listener; `upstream` may be open.    -> by accept: RELAYING, SNIFFING, HTTP, ASKING
 //   ASKING     of a door: accepted; where to is read under a deadline.     -> CONNECTING (accepted already), HTTP, LINGERING
 //   SNIFFING   accepted; first bytes are read under a deadline. Nothing has been sent upstream; where every outcome is
-//              the same destination, upstream bytes already flow back.     -> FETCHING, RELAYING, HTTP, LINGERING
-//   FETCHING   accepted, bytes held; resolving and dialling a claimed name -> RELAYING, LINGERING
+//              the same destination, upstream bytes already flow back.     -> FETCHING, RELAYING, OPENING, HTTP, LINGERING
+//   FETCHING   accepted, bytes held; resolving and dialling a claimed name -> RELAYING, OPENING, LINGERING
+//   OPENING    `intercept`: handshakes with the server and then with the client of a host that has a credential; `fd` and
+//              `upstream` are still the flow's.                               -> HTTP, LINGERING, ended
 //   RELAYING   `relay` owns both descriptors; no `opening`.                -> ended
-//   HTTP       `http` owns both descriptors.                               -> RELAYING (after an upgrade), LINGERING, ended
+//   HTTP       `http` owns both descriptors, or `http` or `h2` both streams of opened TLS. -> RELAYING (after an upgrade), LINGERING, ended
 //   LINGERING  a refusal was written; reads are thrown away until the peer has closed or a deadline -> ended
+//              (of opened TLS, `http` still has the client's stream)
 //
 // A flow is counted against the sandbox's limit from its SYN to its end. It is in `gate->pending` only while its SYN is
 // held or let through, so that a later connection with the same ports is a flow of its own.
@@ -38,17 +41,24 @@ enum gate_time { // milliseconds
     GATE_STAGGER_MS = 250,     // RFC 8305 5
     GATE_ACCEPT_MS = 5000,     // from letting a SYN through to its accept
     GATE_SNIFF_MS = 10000,     // for the first bytes
+    GATE_LISTEN_MS = 20,       // until a server that may not speak first is listened to
     GATE_LINGER_MS = 2000,     // for the peer to read a refusal
+    GATE_TLS_MS = 10000,       // each handshake of an opened connection
     GATE_HTTP_IDLE_MS = 600000 // between bytes of an HTTP connection
 };
 
 enum flow_state {
-    FLOW_CONNECTING, FLOW_ADMITTED, FLOW_ASKING, FLOW_SNIFFING, FLOW_FETCHING, FLOW_RELAYING, FLOW_HTTP, FLOW_LINGERING,
+    FLOW_CONNECTING, FLOW_ADMITTED, FLOW_ASKING, FLOW_SNIFFING, FLOW_FETCHING, FLOW_OPENING, FLOW_RELAYING, FLOW_HTTP,
+    FLOW_LINGERING,
 };
 
 struct gate;
+struct buf;
+struct h2_relay;
 struct http_relay;
+struct intercept;
 struct injections;
+struct tls_context;
 
 struct gate_listener {
     int fd;
@@ -68,6 +78,8 @@ struct opening {
     uint8_t *bytes;           // first bytes of the sandbox
     size_t len, size;
     struct tls_walk walk;     // over these bytes
+    char sni[NAME_SIZE];      // that they claim, canonical; "": none
+    bool alpn_http1, alpn_http2;
 };
 
 struct flow {
@@ -76,6 +88,8 @@ struct flow {
     struct gate *gate;
     struct opening *opening;
     struct http_relay *http;
+    struct h2_relay *h2;      // instead of http, where both ends speak HTTP/2
+    struct intercept *intercept; // of an opened connection, to its end
     struct door *door;        // of a connection to an explicit proxy of ours, else NULL
     const char *dialled;      // of the pool or the door, or "localhost"; NULL for a literal destination
     char *name;               // the claimed name that admitted it, owned; NULL if `dialled` or the address did
@@ -126,6 +140,7 @@ struct gate {
     uint32_t hash_seed;
     struct journal *journal;
     struct injections *injections; // NULL without bindings
+    struct tls_context *tls;     // the same
     bool doors;                  // explicit proxies are offered
     bool paused;                 // the log is behind: no new work
     bool closing;
@@ -187,6 +202,7 @@ void syn_accept(evutil_socket_t fd, short what, void *data);
 
 // sniff.c
 void sniff_start(struct flow *flow);
+void sniff_timeout(struct flow *flow);
 void sniff_deadline(struct flow *flow); // the client said nothing, or not enough
 
 // http_relay.c
@@ -197,14 +213,22 @@ bool http_relay_allowed(const struct flow *flow);
 void http_relay_resume(struct flow *flow); // the log has room again
 void http_relay_carry(struct http_relay *http); // what it has moved goes to the flow's count
 
+// intercept.c, besides intercept.h
+void intercept_deadline(struct flow *flow); // of a handshake
+
 // refusal.c
 void refusal_tls(struct flow *flow, enum tls_alert alert);
 void refusal_http(struct flow *flow, const struct policy_request *request, const struct policy_decision *decision);
 void refusal_http2(struct flow *flow);
 void refusal_reset(struct flow *flow);
 void refusal_linger(struct flow *flow, const void *bytes, size_t len); // writes, then lingers
-// The body and head of a 403 (400, 502) in one string, caller frees. NULL: out of memory.
-char *refusal_http_text(struct gate *gate, const struct policy_request *request, const struct policy_decision *decision);
+// The body and head of a 403 (400, 421, 502) in one string, caller frees. why: in the place of the hint, or NULL. NULL: out of
+// memory.
+char *refusal_http_text(struct gate *gate, const struct policy_request *request, const struct policy_decision *decision,
+                        const char *why);
+// The body alone, as JSON; failed is set without memory.
+void refusal_json(struct gate *gate, const struct policy_request *request, const struct policy_decision *decision,
+                  const char *why, struct buf *ret_body);
 void refusal_packet(struct gate *gate, const struct ip_packet *about, enum ip_unreachable code);
 void refusal_send_raw(struct gate *gate, const struct addr *destination, const uint8_t *bytes, size_t len);
 

@@ -15,7 +15,8 @@
 #include "base/mem.h"
 #include "gate/state.h"
 
-#define SYN_BATCH 64 // packets or accepts a turn, so that flows get theirs
+#define SYN_BATCH 64   // packets or accepts a turn, so that flows get theirs
+#define SYN_PACKETS 16 // of a system call
 
 static void syn_accepted(struct flow *flow, int fd);
 
@@ -277,11 +278,18 @@ static void syn_packet(struct gate *gate, uint8_t *bytes, size_t len) {
 void syn_readable(evutil_socket_t fd, short what, void *data) {
     (void)what;
     struct gate *gate = data;
-    static uint8_t bytes[IP_PACKET_MAX + 1]; // echo requests may be long
-    for (int i = 0; i < SYN_BATCH; i++) {
-        ssize_t len = recv(fd, bytes, sizeof(bytes), MSG_TRUNC);
-        if (len < 0) return;
-        if ((size_t)len <= sizeof(bytes)) syn_packet(gate, bytes, (size_t)len);
+    static uint8_t bytes[SYN_PACKETS][IP_PACKET_MAX + 1]; // echo requests may be long
+    struct iovec parts[SYN_PACKETS];
+    struct mmsghdr packets[SYN_PACKETS];
+    int count = SYN_PACKETS;
+    for (int i = 0; i < SYN_BATCH && count == SYN_PACKETS; i += count) {
+        for (int j = 0; j < SYN_PACKETS; j++) {
+            parts[j] = (struct iovec){.iov_base = bytes[j], .iov_len = sizeof(bytes[j])};
+            packets[j] = (struct mmsghdr){.msg_hdr = {.msg_iov = &parts[j], .msg_iovlen = 1}};
+        }
+        count = recvmmsg(fd, packets, SYN_PACKETS, MSG_DONTWAIT, NULL);
+        for (int j = 0; j < count; j++)
+            if (!(packets[j].msg_hdr.msg_flags & MSG_TRUNC)) syn_packet(gate, bytes[j], packets[j].msg_len);
     }
 }
 
@@ -296,7 +304,10 @@ void syn_pass(struct flow *flow) {
     struct policy_request request = flow_request(flow);
     if (flow->upstream >= 0) request.address = &flow->peer;
     struct policy_decision decision = policy_decide(flow->gate->policy, &request);
-    if (decision.verdict == POLICY_ALLOW && flow->upstream >= 0) {
+    // Whatever the protocol an entry opens to it: TLS to a host with a credential is looked for.
+    bool bound = flow->dialled && policy_name_bound(flow->gate->policy, flow->dialled);
+    if (bound && decision.verdict == POLICY_ALLOW) flow->open_destination = true;
+    if (decision.verdict == POLICY_ALLOW && flow->upstream >= 0 && !bound) {
         flow_judged(flow, &request, &decision);
         flow_relay(flow, NULL, 0);
     } else {

@@ -22,6 +22,7 @@ struct dial_attempt {
     struct dial *dial;
     struct event event;
     int fd; // -1: not started or over
+    bool connected; // connect said so
 };
 
 struct dial {
@@ -81,23 +82,33 @@ static void dial_options_set(int fd) {
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
 }
 
-// 0, or why this connection must not be used.
-static int dial_verify(const struct dial *dial, int fd, struct addr *ret_peer) {
-    struct sockaddr_storage name[2] = {0};
-    socklen_t len[2] = {sizeof(name[0]), sizeof(name[1])};
-    struct addr local;
-    uint16_t local_port, peer_port;
+// Who answered: what was dialled. Only the unspecified address stands for another.
+static int dial_peer(int fd, const struct addr *dialled, struct addr *ret_peer) {
+    struct sockaddr_storage name = {0};
+    socklen_t len = sizeof(name);
+    uint16_t port;
 
-    if (getsockname(fd, (struct sockaddr *)&name[0], &len[0]) < 0) return -errno;
-    if (getpeername(fd, (struct sockaddr *)&name[1], &len[1]) < 0) return -errno;
-    int result = addr_from_sockaddr((struct sockaddr *)&name[0], &local, &local_port);
-    if (result == 0) result = addr_from_sockaddr((struct sockaddr *)&name[1], ret_peer, &peer_port);
+    *ret_peer = *dialled;
+    if (!addr_is_unspecified(dialled)) return 0;
+    return getpeername(fd, (struct sockaddr *)&name, &len) < 0 ? -errno : addr_from_sockaddr((struct sockaddr *)&name, ret_peer, &port);
+}
+
+// 0, or why this connection must not be used.
+static int dial_verify(const struct dial *dial, int fd, const struct addr *dialled, struct addr *ret_peer) {
+    struct sockaddr_storage name = {0};
+    socklen_t len = sizeof(name);
+    struct addr local;
+    uint16_t port;
+
+    if (getsockname(fd, (struct sockaddr *)&name, &len) < 0) return -errno;
+    int result = addr_from_sockaddr((struct sockaddr *)&name, &local, &port);
+    if (result == 0) result = dial_peer(fd, dialled, ret_peer);
     if (result < 0) return result;
     bool same = addr_equal(&local, ret_peer);
     if (addr_is_loopback(&local)) {
         if (!dial->options.allow_loopback) return -EACCES;
         // TCP's simultaneous open with itself: nobody listens there.
-        return same && local_port == peer_port ? -ECONNREFUSED : 0;
+        return same && port == dial->port ? -ECONNREFUSED : 0;
     }
     return same ? -EACCES : 0;
 }
@@ -107,17 +118,18 @@ static void dial_attempt_end(struct dial_attempt *attempt, int error);
 static void dial_advance(struct dial *dial);
 
 static void dial_attempt_event(evutil_socket_t fd, short what, void *data) {
+    struct dial_attempt *attempt = data;
     int error = 0;
     socklen_t len = sizeof(error);
     (void)what;
-    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0) error = errno;
-    dial_attempt_end(data, -error);
+    if (!attempt->connected && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0) error = errno;
+    dial_attempt_end(attempt, -error);
 }
 
 static void dial_attempt_end(struct dial_attempt *attempt, int error) {
     struct dial *dial = attempt->dial;
     if (error == 0) {
-        error = dial_verify(dial, attempt->fd, &dial->peer);
+        error = dial_verify(dial, attempt->fd, &dial->addresses[attempt - dial->attempts], &dial->peer);
         if (error == 0) {
             event_del(&attempt->event);
             int fd = TAKE_FD(attempt->fd);
@@ -163,6 +175,7 @@ static int dial_attempt_start(struct dial *dial) {
         return 0;
     }
     attempt->fd = fd;
+    attempt->connected = !waits;
     dial->open++;
     event_assign(&attempt->event, dial->base, fd, EV_WRITE, dial_attempt_event, attempt);
     if (!waits) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The relay: bytes between two connected sockets, both ways, by splice.
+// The relay: bytes between two connected sockets, both ways; a few by recv and send, more by splice.
 //
 // One epoll set, edge-triggered, holds both sockets of every relay and is itself one event of the loop. Per side we remember
 // "may be readable" and "may be writable" until the kernel says EAGAIN. A direction first empties its pipe, then reads again,
@@ -8,9 +8,13 @@
 //
 // Fair: a direction moves at most RELAY_TURN_BYTES in a turn, then waits on the ready list until the loop has polled again.
 //
-// Memory: the sandbox side has its namespace's limits (skeleton_buffers.c). The receive buffer of the upstream side is fixed at RELAY_RECEIVE_BYTES, since the kernel would let it grow to
-// megabytes that stay full when the sandbox stops reading. A connection that has moved some and goes on moving may grow it
-// (long, fast paths need that), RELAY_ROOMY_MAX of them at a time.
+// Small: what one recv takes is sent from memory, which is cheaper than a pipe; a full one is the sign to splice. A recv that
+// gives less than was asked for has emptied the socket, so nothing asks again, unless an end or urgent byte was told of.
+//
+// Memory: the sandbox side has its namespace's limits (skeleton_buffers.c). The receive buffer of the upstream side is fixed
+// at RELAY_RECEIVE_BYTES once more than a few bytes have come, since the kernel would let it grow to megabytes that stay full
+// when the sandbox stops reading. A connection that has moved some and goes on moving may grow it (long, fast paths need
+// that), RELAY_ROOMY_MAX of them at a time.
 //
 // Ends: FIN of one side becomes FIN of the other once the pipe is empty, each direction by itself; any error becomes a reset
 // of both. The owner hears of it when the work of the turn is done, so its callback may free or stop what it likes.
@@ -41,9 +45,11 @@
 // Bytes that a socket takes before the network can: the rest waits in the sender, not in our kernel's memory.
 #define RELAY_UNSENT_BYTES (64 * 1024)
 #define RELAY_RECEIVE_BYTES (64 * 1024) // fixed; the kernel doubles it, for its overhead
+#define RELAY_FIX_AFTER RELAY_COPY_SIZE // bytes from upstream; so few do not let it grow
 #define RELAY_ROOMY_MAX 6
 #define RELAY_ROOMY_AFTER (1024 * 1024) // bytes from upstream, and then
 #define RELAY_ROOMY_STEP (32 * 1024)    // bytes in one run
+#define RELAY_ROOMY_BYTES (1024 * 1024) // to begin with; the kernel takes less where net.core.rmem_max is less
 #ifndef SO_BUF_LOCK
 #define SO_BUF_LOCK 72 // Linux 5.14; before it, buffers stay as they are
 #endif
@@ -54,10 +60,12 @@ enum relay_flag {
     RELAY_WRITABLE = 1 << 2,
     RELAY_EOF = 1 << 4,    // the side has sent its FIN, and we have read up to it
     RELAY_SHUT = 1 << 6,   // we have sent our FIN to the side
-    RELAY_URGENT = 1 << 8, // the side has sent an urgent byte: from then on EAGAIN of splice is not believed
+    RELAY_WARY = 1 << 8,   // the side has sent an urgent byte or its end: from then on only recv is believed
     RELAY_ENDED = 1 << 10, // not per side
     RELAY_MORE = 1 << 11,  // not per side: stopped by the turn's limit
     RELAY_ROOMY = 1 << 12, // not per side: upstream's receive buffer may grow
+    RELAY_BULK = 1 << 13,  // the side sends much at a time
+    RELAY_FIXED = 1 << 15, // not per side: upstream's receive buffer was fixed once
 };
 
 struct relay_engine {
@@ -71,6 +79,7 @@ struct relay_engine {
     struct relay *roomy[RELAY_ROOMY_MAX]; // NULL: free
     uint32_t now_s;
     int epoll;
+    bool fix_early; // receive buffers are large from the start here
 };
 
 static bool relay_has(const struct relay *relay, enum relay_flag flag, int side) {
@@ -96,15 +105,20 @@ static void relay_room_fix(struct relay *relay) {
     for (size_t i = 0; i < RELAY_ROOMY_MAX && relay_has(relay, RELAY_ROOMY, 0); i++)
         if (relay->engine->roomy[i] == relay) relay->engine->roomy[i] = NULL;
     relay_clear(relay, RELAY_ROOMY, 0);
+    relay_set(relay, RELAY_FIXED, 0);
 }
 
 static void relay_room_grow(struct relay *relay, uint64_t moved) {
-    int unlocked = 0;
+    int unlocked = 0, bytes = RELAY_ROOMY_BYTES;
+    if (!relay_has(relay, RELAY_FIXED, 0) && relay->bytes[RELAY_UPSTREAM] > RELAY_FIX_AFTER) relay_room_fix(relay);
     if (relay_has(relay, RELAY_ROOMY, 0) || moved < RELAY_ROOMY_STEP || relay->bytes[RELAY_UPSTREAM] < RELAY_ROOMY_AFTER) return;
     for (size_t i = 0; i < RELAY_ROOMY_MAX; i++) {
         if (relay->engine->roomy[i]) continue;
         relay->engine->roomy[i] = relay;
         relay_set(relay, RELAY_ROOMY, 0);
+        // The kernel lets a window grow that was used up; this one was measured while it could not grow. So it gets a start.
+        setsockopt(relay->fds[RELAY_UPSTREAM], SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
+        setsockopt(relay->fds[RELAY_UPSTREAM], IPPROTO_TCP, TCP_WINDOW_CLAMP, &bytes, sizeof(bytes));
         setsockopt(relay->fds[RELAY_UPSTREAM], SOL_SOCKET, SO_BUF_LOCK, &unlocked, sizeof(unlocked));
         return;
     }
@@ -140,6 +154,22 @@ static void relay_end(struct relay *relay, int error) {
     list_append(&relay->engine->ended, &relay->idle);
 }
 
+// EPOLLOUT is asked for once the side has refused bytes: few ever do, and each that is watched so tells at once that it does
+// not.
+static int relay_watch(struct relay *relay, int side, int operation, uint32_t out) {
+    struct epoll_event event = {
+        .events = EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLET | out,
+        .data.u64 = (uint64_t)(uintptr_t)relay | (uint64_t)side,
+    };
+    return epoll_ctl(relay->engine->epoll, operation, relay->fds[side], &event) < 0 ? -errno : 0;
+}
+
+// 0, or a negative errno that ends the relay.
+static int relay_full(struct relay *relay, int side) {
+    relay_clear(relay, RELAY_WRITABLE, side);
+    return relay_watch(relay, side, EPOLL_CTL_MOD, EPOLLOUT);
+}
+
 // How many more bytes may be read from the side (the pipe is empty).
 static size_t relay_allowance(const struct relay *relay, int from) {
     if (from != RELAY_SANDBOX || relay->max_out == 0) return RELAY_TURN_BYTES;
@@ -149,40 +179,39 @@ static size_t relay_allowance(const struct relay *relay, int from) {
 
 // A step answers with bytes moved (0: look again) or a negative errno; -EAGAIN: this direction waits for an event.
 
-// Copies what recv gives and send takes, without holding anything: peeked, sent, then consumed.
+// By recv and send. What send does not take waits in a piece of memory.
 static ssize_t relay_copy(struct relay *relay, int from, size_t max) {
     uint8_t bytes[RELAY_COPY_SIZE];
     size_t size = max < sizeof(bytes) ? max : sizeof(bytes);
-    ssize_t got = recv(relay->fds[from], bytes, size, MSG_PEEK | MSG_DONTWAIT);
+    ssize_t got = recv(relay->fds[from], bytes, size, MSG_DONTWAIT);
 
+    if (got < 0 && errno == EINTR) return 0;
     if (got < 0) {
-        if (errno == EINTR) return 0;
         if (errno == EAGAIN) relay_clear(relay, RELAY_READABLE, from);
         return -errno;
     }
-    if (got == 0) {
-        relay_set(relay, RELAY_EOF, from);
-        return 0;
-    }
+    if (got == 0) relay_set(relay, RELAY_EOF, from);
+    if (got == 0) return 0;
+    if ((size_t)got == sizeof(bytes)) relay_set(relay, RELAY_BULK, from);
+    if ((size_t)got < size && !relay_has(relay, RELAY_WARY, from)) relay_clear(relay, RELAY_READABLE, from);
     ssize_t sent = send(relay->fds[!from], bytes, (size_t)got, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0) {
-        if (errno == EINTR) return 0;
-        if (errno == EAGAIN) relay_clear(relay, RELAY_WRITABLE, !from);
-        return -errno;
-    }
-    for (ssize_t left = sent; left > 0;) {
-        got = recv(relay->fds[from], bytes, (size_t)left, MSG_DONTWAIT);
-        if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) return got < 0 && errno != EAGAIN ? -errno : -EIO; // what was peeked has gone: not TCP's way
-        left -= got;
-    }
+    int error = sent < 0 ? errno : 0;
+    if (error == EAGAIN) error = -relay_full(relay, !from);
+    if (error != 0 && error != EINTR) return -error;
+    if (sent < 0) sent = 0;
     relay->bytes[from] += (size_t)sent;
-    return sent;
+    if (sent == got) return sent;
+    if (relay->pipes[from]) relay_pool_put(&relay->engine->pool, relay->pipes[from]);
+    relay->pipes[from] = relay_pipe_memory(bytes + sent, (size_t)(got - sent));
+    return relay->pipes[from] ? sent : -ENOMEM;
 }
 
 static ssize_t relay_drain(struct relay *relay, int from) {
     ssize_t moved = relay_pipe_drain(relay->pipes[from], relay->fds[!from]);
-    if (moved == -EAGAIN) relay_clear(relay, RELAY_WRITABLE, !from);
+    if (moved == -EAGAIN) {
+        int error = relay_full(relay, !from);
+        return error < 0 ? error : -EAGAIN;
+    }
     if (moved == 0) return -EIO;
     if (moved > 0) relay->bytes[from] += (size_t)moved;
     return moved;
@@ -208,12 +237,13 @@ static ssize_t relay_fill(struct relay *relay, int from) {
         relay_pool_put(&relay->engine->pool, relay->pipes[from]);
         relay->pipes[from] = NULL;
     }
+    if (!relay_has(relay, RELAY_BULK, from)) return relay_copy(relay, from, max);
     if (!relay->pipes[from]) relay->pipes[from] = relay_pool_get(&relay->engine->pool);
     if (!relay->pipes[from]) return relay_copy(relay, from, max); // no descriptors left
     ssize_t got = relay_pipe_fill(relay->pipes[from], relay->fds[from], max);
     if (got == 0) return relay_copy(relay, from, max); // the end, or an urgent byte before it
     if (got == -EAGAIN) {
-        if (relay_has(relay, RELAY_URGENT, from)) return relay_copy(relay, from, max);
+        if (relay_has(relay, RELAY_WARY, from)) return relay_copy(relay, from, max);
         relay_clear(relay, RELAY_READABLE, from);
     }
     return got;
@@ -221,7 +251,7 @@ static ssize_t relay_fill(struct relay *relay, int from) {
 
 // Moves one direction as far as it goes. 0, or a negative errno that ends the relay.
 static int relay_direction(struct relay *relay, int from) {
-    uint64_t limit = relay->bytes[from] + RELAY_TURN_BYTES;
+    uint64_t before = relay->bytes[from], limit = before + RELAY_TURN_BYTES;
     ssize_t moved = 0;
 
     while (moved != -EAGAIN) {
@@ -245,6 +275,8 @@ static int relay_direction(struct relay *relay, int from) {
         relay_pool_put(&relay->engine->pool, relay->pipes[from]);
         relay->pipes[from] = NULL;
     }
+    uint64_t all = relay->bytes[from] - before;
+    if (all > 0 && all < RELAY_COPY_SIZE) relay_clear(relay, RELAY_BULK, from);
     return 0;
 }
 
@@ -296,7 +328,7 @@ static void relay_engine_event(evutil_socket_t fd, short what, void *data) {
         if (relay_has(relay, RELAY_ENDED, 0)) continue;
         if (events[i].events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) relay_set(relay, RELAY_READABLE, side);
         if (events[i].events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) relay_set(relay, RELAY_WRITABLE, side);
-        if (events[i].events & EPOLLPRI) relay_set(relay, RELAY_URGENT, side);
+        if (events[i].events & (EPOLLPRI | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) relay_set(relay, RELAY_WARY, side);
         relay_run(relay);
     }
     relay_engine_work_done(engine);
@@ -340,6 +372,14 @@ static void relay_engine_sweep(evutil_socket_t fd, short what, void *data) {
     relay_engine_work_done(engine);
 }
 
+// Whether the kernel gives TCP sockets more to begin with than we would.
+static bool relay_engine_early(void) {
+    int bytes = 0;
+    socklen_t len = sizeof(bytes);
+    AUTO_CLOSE int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
+    return fd < 0 || getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, &len) < 0 || bytes > 2 * RELAY_RECEIVE_BYTES;
+}
+
 int relay_engine_new(struct event_base *base, struct relay_engine **ret_engine) {
     struct relay_engine *engine = NEW(struct relay_engine);
     if (!engine) return -ENOMEM;
@@ -351,6 +391,7 @@ int relay_engine_new(struct event_base *base, struct relay_engine **ret_engine) 
     list_init(&engine->ended);
     relay_pool_init(&engine->pool);
     relay_engine_clock(engine);
+    engine->fix_early = relay_engine_early();
     engine->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (engine->epoll < 0) {
         free(engine);
@@ -379,14 +420,6 @@ void relay_engine_free(struct relay_engine *engine) {
     relay_pool_done(&engine->pool);
     close(engine->epoll);
     free(engine);
-}
-
-static int relay_watch(struct relay *relay, int side) {
-    struct epoll_event event = {
-        .events = EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLRDHUP | EPOLLET,
-        .data.u64 = (uint64_t)(uintptr_t)relay | (uint64_t)side,
-    };
-    return epoll_ctl(relay->engine->epoll, EPOLL_CTL_ADD, relay->fds[side], &event) < 0 ? -errno : 0;
 }
 
 void relay_prepare(int fd) {
@@ -421,7 +454,7 @@ int relay_start(struct relay_engine *engine, struct relay *relay, int sandbox_fd
             relay->pipes[side] = relay_pipe_memory(bytes[side], lengths[side]);
             if (!relay->pipes[side]) error = -ENOMEM;
         }
-        if (error == 0) error = relay_watch(relay, side);
+        if (error == 0) error = relay_watch(relay, side, EPOLL_CTL_ADD, 0);
     }
     if (error < 0) {
         for (int side = 0; side < 2; side++) {
@@ -431,7 +464,7 @@ int relay_start(struct relay_engine *engine, struct relay *relay, int sandbox_fd
         relay_close(relay, false);
         return error == -EMFILE ? -EMFILE : -ENOMEM;
     }
-    relay_room_fix(relay);
+    if (engine->fix_early) relay_room_fix(relay);
     // What was read already goes out now, for latency; epoll brings the rest.
     relay_set(relay, RELAY_WRITABLE, RELAY_SANDBOX);
     relay_set(relay, RELAY_WRITABLE, RELAY_UPSTREAM);

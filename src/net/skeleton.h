@@ -12,6 +12,8 @@
 
 #define SKELETON_ADDRESS4 "192.0.0.2"
 #define SKELETON_ADDRESS6 "fd5a:91c3:7e24:1::2"
+#define SKELETON_ADDRESS4_BYTES 192, 0, 0, 2
+#define SKELETON_ADDRESS6_BYTES 0xfd, 0x5a, 0x91, 0xc3, 0x7e, 0x24, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2
 // Where the gate's listeners are bound: addresses that are local nowhere, so that only tproxy leads to them.
 #define SKELETON_GATE4 192, 0, 0, 3
 #define SKELETON_GATE6 0xfd, 0x5a, 0x91, 0xc3, 0x7e, 0x24, 0, 1, 0, 0, 0, 0, 0, 0, 0, 3

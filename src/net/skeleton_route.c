@@ -27,6 +27,10 @@
 #include "net/skeleton.h"
 
 #define LO_INDEX 1 // the first interface of every network namespace
+#define LO_PACKET_MAX (512 * 1024 - 64) // bytes of a TCP packet, as many as lo can take
+#ifndef IFLA_GSO_IPV4_MAX_SIZE
+#define IFLA_GSO_IPV4_MAX_SIZE 63
+#endif
 enum { TABLE_LOCAL = 100, TABLE_UDP = 101 };
 
 #define SKELETON_STEPS_MAX 16 // of one table
@@ -41,6 +45,7 @@ struct skeleton_step {
     uint32_t priority;     // rules
     unsigned char protocol; // rules
     bool suppress;         // rules: default routes do not count
+    bool optional;         // older kernels refuse it, and it only helps; after all others
     uint32_t mtu;          // routes
     const char *prefix;    // routes
     unsigned char length;  // of the prefix
@@ -60,6 +65,14 @@ static void skeleton_up(struct netlink *netlink, const struct skeleton_step *ste
     (void)step, (void)family;
     const struct ifinfomsg link = {.ifi_index = LO_INDEX, .ifi_flags = IFF_UP, .ifi_change = IFF_UP};
     netlink_message(netlink, RTM_NEWLINK, 0, &link, sizeof(link));
+}
+
+// TCP over lo in packets as large as can be: each costs the rules, two looks at the routes and maybe a switch of processes.
+static void skeleton_large(struct netlink *netlink, const struct skeleton_step *step, unsigned char family) {
+    (void)step;
+    const struct ifinfomsg link = {.ifi_index = LO_INDEX};
+    netlink_message(netlink, RTM_NEWLINK, 0, &link, sizeof(link));
+    netlink_put_u32(netlink, family == AF_INET ? IFLA_GSO_IPV4_MAX_SIZE : IFLA_GSO_MAX_SIZE, LO_PACKET_MAX);
 }
 
 static void skeleton_address(struct netlink *netlink, const struct skeleton_step *step, unsigned char family) {
@@ -124,13 +137,11 @@ static void skeleton_rule_delete(struct netlink *netlink, const struct skeleton_
 static const struct skeleton_step skeleton_link_steps[] = {
     {.what = "set lo up", .build = skeleton_up, .needs = "CONFIG_NET_NS", .family = AF_INET},
     {.what = "add the sandbox's address to lo", .build = skeleton_address, .needs = "CONFIG_IPV6, not turned off by ipv6.disable=1"},
+    {.what = "allow large packets", .build = skeleton_large, .optional = true},
 };
 
-// The kernel sends two TCP segments as one packet at least. Of the size that lo's own MTU makes them, that is an IPv6 packet of
-// over 64 KiB, with an extension header for its length, which the rules refuse as they refuse all of those.
-#define TCP_MTU 32768
 static const struct skeleton_step skeleton_tproxy_steps[] = {
-    {.what = "add the default route", .build = skeleton_default, .needs = "CONFIG_IPV6", .table = RT_TABLE_MAIN, .mtu = TCP_MTU},
+    {.what = "add the default route", .build = skeleton_default, .needs = "CONFIG_IPV6", .table = RT_TABLE_MAIN},
     {.what = "add the default route for UDP", .build = skeleton_default, .needs = NEEDS_RULES, .table = TABLE_UDP, .mtu = 1500},
     {.what = "add the route to the gate", .build = skeleton_default, .needs = NEEDS_RULES, .table = TABLE_LOCAL},
     {.what = "add the rule for held packets", .build = skeleton_rule, .needs = NEEDS_RULES, .table = TABLE_LOCAL,
@@ -195,8 +206,8 @@ static int skeleton_steps_run(const struct skeleton_step *steps, size_t count, s
     netlink_acknowledge(&netlink);
     result = netlink_run(&netlink, &failed);
     netlink_close(&netlink);
-    if (result == 0) return 0;
     const struct skeleton_sent *at = &sent[failed - first];
+    if (result == 0 || at->step->optional) return 0;
     return error_set(err, result, "cannot %s (%s): %s; %s %s", at->step->what, at->family == AF_INET ? "IPv4" : "IPv6",
                      strerror(-result),
                      result == -EPERM ? "allow capabilities in user namespaces (AppArmor: a profile with \"userns,\"); needs"

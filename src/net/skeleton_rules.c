@@ -32,14 +32,14 @@ struct skeleton_rules {
 
 enum word {
     NONE,
-    IPV4, IPV6, TCP, UDP, TCP_OR_UDP, ECHO4, ECHO6, SYN_ONLY, LOOPBACK4, LOOPBACK6, IPV6_EXTENDED,
+    IPV4, IPV6, TCP, UDP, TCP_OR_UDP, ECHO4, ECHO6, SYN_ONLY, LOOPBACK4, LOOPBACK6, IPV6_EXTENDED, JUMBOGRAM,
     TO_OPENED, TO_DNS, NOT_TO_DNS,
     MARK_IS_HELD_NOT, MARK_IS_INJECTED, MARK_HELD,
     NOT_OUT_BY_LO, NOT_IN_BY_LO, ROUTED_TO_OTHERS,
-    TO_LOCAL, TO_MANY, TO_LOCAL_OR_MANY,
+    TO_ITSELF4, TO_ITSELF6, TO_LOCAL, TO_LOCAL_OR_MANY,
     SOCKET_SPECIFIC, SOCKET_WILDCARD,
     TPROXY4, TPROXY6, RESET, REJECT,
-    ACCEPT, DROP, RETURN, TO_GATE, LISTENERS, LOOPBACK, FOREIGN, JUMP_DNS, JUMP_OWN_DNS,
+    ACCEPT, DROP, RETURN, TO_GATE, LISTENERS, LOOPBACK, NEAR, FOREIGN, JUMP_DNS, JUMP_OWN_DNS,
 };
 
 #define PROTOCOL(number) NFT_META_LOAD(NFT_META_L4PROTO), NFT_IS(number)
@@ -63,6 +63,7 @@ static const struct nft_expression skeleton_words[][6] = {
     [LOOPBACK4] = {FAMILY(NFPROTO_IPV4), IP(16, 1), NFT_IS(127)},
     [LOOPBACK6] = {FAMILY(NFPROTO_IPV6), IP(24, 16), NFT_IS(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1)},
     [IPV6_EXTENDED] = {FAMILY(NFPROTO_IPV6), IP(6, 1), NFT_NOT_IN("plain")}, // the next header is none that we know
+    [JUMBOGRAM] = {FAMILY(NFPROTO_IPV6), IP(4, 3), NFT_IS(0, 0, 0)}, // no length, and the extension header that has one
     [TO_OPENED] = {PORT, NFT_IN("opened")},
     [TO_DNS] = {PORT, NFT_IS(0, 53)},
     [NOT_TO_DNS] = {PORT, NFT_IS_NOT(0, 53)},
@@ -72,8 +73,9 @@ static const struct nft_expression skeleton_words[][6] = {
     [NOT_OUT_BY_LO] = {NFT_META_LOAD(NFT_META_OIFNAME), NFT_IS_NOT(LO)},
     [NOT_IN_BY_LO] = {NFT_META_LOAD(NFT_META_IIFNAME), NFT_IS_NOT(LO)},
     [ROUTED_TO_OTHERS] = {NFT_FIB_OF_DESTINATION(NFT_FIB_RESULT_OIFNAME), NFT_IS_NOT(LO)},
+    [TO_ITSELF4] = {FAMILY(NFPROTO_IPV4), IP(16, 4), NFT_IS(SKELETON_ADDRESS4_BYTES)},
+    [TO_ITSELF6] = {FAMILY(NFPROTO_IPV6), IP(24, 16), NFT_IS(SKELETON_ADDRESS6_BYTES)},
     [TO_LOCAL] = {DESTINATION_IS(NFT_IS32(RTN_LOCAL))},
-    [TO_MANY] = {DESTINATION_IS(NFT_IN("many"))},
     [TO_LOCAL_OR_MANY] = {DESTINATION_IS(NFT_IN("local_or_many"))},
     [SOCKET_SPECIFIC] = {NFT_SOCKET_LOAD(NFT_SOCKET_WILDCARD), NFT_IS(0)},
     [SOCKET_WILDCARD] = {NFT_SOCKET_LOAD(NFT_SOCKET_WILDCARD), NFT_IS(1)},
@@ -87,6 +89,7 @@ static const struct nft_expression skeleton_words[][6] = {
     [TO_GATE] = {NFT_GO(NFT_GOTO, "togate")},
     [LISTENERS] = {NFT_GO(NFT_GOTO, "listeners")},
     [LOOPBACK] = {NFT_GO(NFT_GOTO, "loopback")},
+    [NEAR] = {NFT_GO(NFT_GOTO, "near")},
     [FOREIGN] = {NFT_GO(NFT_GOTO, "foreign")},
     [JUMP_DNS] = {NFT_GO(NFT_JUMP, "dns")},
     [JUMP_OWN_DNS] = {NFT_GO(NFT_JUMP, "own_dns")},
@@ -99,7 +102,7 @@ struct skeleton_line {
     uint8_t words[WORDS_MAX]; // enum word
 };
 
-static const char skeleton_chains[][NFT_NAME_SIZE] = {"listeners", "togate", "dns", "foreign", "loopback", "own_dns"};
+static const char skeleton_chains[][NFT_NAME_SIZE] = {"listeners", "togate", "dns", "foreign", "loopback", "near", "own_dns"};
 
 static const struct skeleton_line skeleton_lines[] = {
     {"listeners", {IPV4, TCP, TPROXY4, ACCEPT}},
@@ -110,12 +113,17 @@ static const struct skeleton_line skeleton_lines[] = {
     {"loopback", {TCP, TO_OPENED, TO_GATE}},
     {"loopback", {JUMP_DNS}},
 
+    {"near", {TO_LOCAL, ACCEPT}},
+    {"near", {REJECT}},
+
     {"output", {MARK_IS_INJECTED, ACCEPT}},
     {"output", {NOT_OUT_BY_LO, ACCEPT}},
+    {"output", {TO_ITSELF4, ACCEPT}}, // among them what the gate sends: without a look at the routes
+    {"output", {TO_ITSELF6, ACCEPT}},
     {"output", {LOOPBACK4, LOOPBACK}},
     {"output", {LOOPBACK6, LOOPBACK}},
-    {"output", {TO_LOCAL, ACCEPT}},
-    {"output", {TO_MANY, REJECT}},
+    {"output", {TO_LOCAL_OR_MANY, NEAR}},
+    {"output", {JUMBOGRAM, TCP, TO_GATE}}, // the kernel's own, of several segments; refused, each would be sent again in pieces
     {"output", {IPV6_EXTENDED, REJECT}}, // the gate is not shown them
     {"output", {TCP_OR_UDP, TO_GATE}},
     {"output", {ECHO4, TO_GATE}},
@@ -169,7 +177,7 @@ static void skeleton_lines_put(struct netlink *netlink, const struct skeleton_li
 
 static void skeleton_sets_put(struct netlink *netlink, const struct ipc_ports *opened) {
     static const uint8_t plain[] = {IPPROTO_TCP, IPPROTO_UDP, IPPROTO_ICMPV6}; // the first two are "transports"
-    static const uint32_t kinds[] = {RTN_LOCAL, RTN_BROADCAST, RTN_MULTICAST}; // without the first, "many"
+    static const uint32_t kinds[] = {RTN_LOCAL, RTN_BROADCAST, RTN_MULTICAST};
     enum { PROTOCOL_KEY = 12, SERVICE_KEY = 13, ADDRESS_TYPE_KEY = 38 };
     uint16_t ports[IPC_PORTS_MAX];
     for (uint32_t i = 0; i < opened->count; i++) ports[i] = htons(opened->ports[i]);
@@ -182,7 +190,6 @@ static void skeleton_sets_put(struct netlink *netlink, const struct ipc_ports *o
         {"opened", SERVICE_KEY, 2, ports, opened->count},
         {"transports", PROTOCOL_KEY, 1, plain, 2},
         {"plain", PROTOCOL_KEY, 1, plain, 3},
-        {"many", ADDRESS_TYPE_KEY, 4, kinds + 1, 2},
         {"local_or_many", ADDRESS_TYPE_KEY, 4, kinds, 3},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(sets); i++) {

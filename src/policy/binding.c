@@ -10,10 +10,6 @@
 
 #include "base/mem.h"
 #include "policy/entry.h"
-#include "policy/yaml.h"
-
-#define BINDINGS_MAX 256
-#define REPOS_MAX 1024
 
 static const struct {
     const char *name;
@@ -35,15 +31,9 @@ static const struct {
 };
 static_assert(ARRAY_LENGTH(binding_kinds) == POLICY_BINDING_COUNT, "one row per kind of binding");
 
-// They frame the message or say where it goes; a credential in one of them would be an attack on ourselves.
-static const char *const framing_headers[] = {
-    "Host", "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive", "Proxy-Connection",
-    "TE",   "Trailer",        "Upgrade",
-};
-
-static const char *const secret_kinds[] = {"env:", "file:", "cmd:", "store:"};
-
-const char *policy_binding_name(enum policy_binding_kind kind) { return binding_kinds[kind].name; }
+const char *policy_binding_name(const struct policy_binding *binding) {
+    return binding_kinds[binding->workspace ? POLICY_BINDING_WORKSPACE : binding->kind].name;
+}
 
 size_t policy_binding_targets(const struct policy_binding *binding,
                               struct policy_binding_target ret_targets[POLICY_BINDING_TARGETS]) {
@@ -59,146 +49,68 @@ const char *policy_binding_secret(const struct policy_binding *binding) {
     return binding->secret ? binding->secret : binding_kinds[binding->kind].secret;
 }
 
+// ---- memory ----
+
 static void free_words(char **words, size_t count) {
     for (size_t i = 0; i < count; i++) free(words[i]);
     free(words);
 }
 
 void policy_binding_done(struct policy_binding *binding) {
+    if (binding->literal) explicit_bzero(binding->literal, strlen(binding->literal));
     free_words(binding->repos, binding->repo_count);
     free_words(binding->methods, binding->method_count);
     free(binding->header);
     free(binding->value);
     free(binding->path);
+    free(binding->variable);
     free(binding->secret);
+    free(binding->literal);
     free(binding->source);
     *binding = (struct policy_binding){0};
 }
 
-static int set_text(char **target, const char *text, size_t len, struct error *err) {
-    char *copy = strndup(text, len);
-    if (!copy) return error_set(err, -ENOMEM, "out of memory");
-    free(*target);
-    *target = copy;
-    return 0;
+static bool copy_text(const char *text, char **ret_text) {
+    *ret_text = text ? strdup(text) : NULL;
+    return !text || *ret_text;
 }
 
-int policy_binding_set_host(struct policy_binding *binding, const char *text, size_t len, struct error *err) {
-    char quoted[YAML_QUOTE_SIZE];
-    struct policy_entry entry;
-    uint16_t port;
-    int r = policy_entry_parse_host(text, len, false, &entry, &port, err);
-    if (r < 0) return r;
-    yaml_quote(text, len, quoted);
-    if (port)
-        return error_set(err, -EINVAL, "\"%s\" has a port; a binding takes one host name, without a port", quoted);
-    if (entry.kind != POLICY_ENTRY_NAME)
-        return error_set(err, -EINVAL, "\"%s\" is an address; a binding takes one host name", quoted);
-    memcpy(binding->host, entry.name, sizeof(entry.name));
-    return 0;
-}
-
-int policy_binding_set_header(struct policy_binding *binding, const char *text, size_t len, struct error *err) {
-    char quoted[YAML_QUOTE_SIZE];
-    yaml_quote(text, len, quoted);
-    bool token = len > 0 && len <= 128; // RFC 9110 section 5.6.2
-    for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)text[i], lower = c | 0x20;
-        token &=
-            (lower >= 'a' && lower <= 'z' && c < 0x80) || (c >= '0' && c <= '9') || (c && strchr("!#$%&'*+-.^_`|~", c));
+static bool copy_words(char *const *words, size_t count, char ***ret_words, size_t *ret_count) {
+    char **copy = count > 0 ? NEW_ARRAY(char *, count) : NULL;
+    bool good = count == 0 || copy;
+    *ret_words = copy;
+    for (*ret_count = 0; good && *ret_count < count; ++*ret_count) {
+        copy[*ret_count] = strdup(words[*ret_count]);
+        if (!copy[*ret_count]) return false;
     }
-    if (!token)
-        return error_set(err, -EINVAL, "\"%s\" is not a header name; write one such as Authorization or X-Api-Key",
-                         quoted);
-    int r = set_text(&binding->header, text, len, err);
-    if (r < 0) return r;
-    for (size_t i = 0; i < ARRAY_LENGTH(framing_headers); i++)
-        if (strcasecmp(binding->header, framing_headers[i]) == 0)
-            return error_set(err, -EINVAL, "header \"%s\" frames or routes the request; bind another header", quoted);
-    return 0;
+    return good;
 }
 
-int policy_binding_set_value(struct policy_binding *binding, const char *text, size_t len, struct error *err) {
-    char quoted[YAML_QUOTE_SIZE];
-    for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if ((c < 0x20 && c != '\t') || c == 0x7f)
-            return error_set(
-                err, -EINVAL,
-                "value \"%s\" has a line break, NUL or other control byte, which a header value cannot hold; "
-                "remove it",
-                yaml_quote(text, len, quoted));
-    }
-    if (len == 0) return error_set(err, -EINVAL, "value \"\" is empty; leave it out for the secret alone");
-    return set_text(&binding->value, text, len, err);
+int policy_binding_copy(const struct policy_binding *binding, struct policy_binding *ret_copy) {
+    struct policy_binding copy = *binding;
+    copy.repos = copy.methods = NULL;
+    copy.repo_count = copy.method_count = 0;
+    bool good = copy_text(binding->header, &copy.header);
+    good &= copy_text(binding->value, &copy.value);
+    good &= copy_text(binding->path, &copy.path);
+    good &= copy_text(binding->variable, &copy.variable);
+    good &= copy_text(binding->secret, &copy.secret);
+    good &= copy_text(binding->literal, &copy.literal);
+    good &= copy_text(binding->source, &copy.source);
+    good &= copy_words(binding->repos, binding->repo_count, &copy.repos, &copy.repo_count);
+    good &= copy_words(binding->methods, binding->method_count, &copy.methods, &copy.method_count);
+    if (!good) policy_binding_done(&copy);
+    *ret_copy = copy;
+    return good ? 0 : -ENOMEM;
 }
 
-int policy_binding_set_secret(struct policy_binding *binding, const char *text, size_t len, struct error *err) {
-    char quoted[YAML_QUOTE_SIZE];
-    bool good = false;
-    for (size_t i = 0; i < ARRAY_LENGTH(secret_kinds); i++) {
-        size_t kind_len = strlen(secret_kinds[i]);
-        good |= len > kind_len && memcmp(text, secret_kinds[i], kind_len) == 0;
-    }
-    for (size_t i = 0; i < len; i++) good &= (unsigned char)text[i] >= 0x20 && text[i] != 0x7f;
-    if (len > 4 && memcmp(text, "env:", 4) == 0) good &= !memchr(text, '=', len);
-    if (!good)
-        return error_set(
-            err, -EINVAL,
-            "secret \"%s\" is not a reference; write env:NAME, file:PATH, cmd:COMMAND or store:NAME (never "
-            "the secret itself)",
-            // A secret pasted by mistake must not be shown whole.
-            len > 8 ? "..." : yaml_quote(text, len, quoted));
-    return set_text(&binding->secret, text, len, err);
-}
+// ---- several bindings ----
 
-static bool repo_part(const char *text, size_t len) {
-    if (len == 0 || len > 100 || (len <= 2 && strspn(text, ".") >= len)) return false;
-    for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)text[i], lower = c | 0x20;
-        bool good =
-            (lower >= 'a' && lower <= 'z' && c < 0x80) || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
-        if (!good) return false;
-    }
-    return true;
-}
-
-int policy_binding_add_repo(struct policy_binding *binding, const char *text, size_t len, struct error *err) {
-    char quoted[YAML_QUOTE_SIZE];
-    size_t kept = len > 4 && strncasecmp(text + len - 4, ".git", 4) == 0 ? len - 4 : len;
-    const char *slash = memchr(text, '/', kept);
-    size_t owner = slash ? (size_t)(slash - text) : 0;
-    if (!slash || !repo_part(text, owner) || !repo_part(slash + 1, kept - owner - 1))
-        return error_set(
-            err, -EINVAL,
-            "repository \"%s\" is not of the form OWNER/REPO; write it as in octo/hello (letters, digits, '-', "
-            "'_' and '.')",
-            yaml_quote(text, len, quoted));
-    if (binding->repo_count >= REPOS_MAX)
-        return error_set(err, -EINVAL, "more than 1024 repositories are listed; leave repos out for any repository");
-    char *repo = strndup(text, kept);
-    if (!repo) return error_set(err, -ENOMEM, "out of memory");
-    for (char *at = repo; *at; at++)
-        if (*at >= 'A' && *at <= 'Z') *at = (char)(*at + 32);
-    for (size_t i = 0; i < binding->repo_count; i++) {
-        if (strcmp(binding->repos[i], repo) == 0) {
-            free(repo);
-            return 0;
-        }
-    }
-    char **repos = policy_entry_grow(binding->repos, binding->repo_count, sizeof(*repos));
-    if (!repos) {
-        free(repo);
-        return error_set(err, -ENOMEM, "out of memory");
-    }
-    binding->repos = repos;
-    repos[binding->repo_count++] = repo;
-    return 0;
-}
-
-static int check_complete(const struct policy_binding *binding, struct error *err) {
+static int check_complete(struct policy_binding *binding, struct error *err) {
     if (binding->kind != POLICY_BINDING_HEADER) return 0;
     if (!binding->host[0]) return error_set(err, -EINVAL, "the header binding has no host; add one");
+    if (!binding->header && binding->basic) binding->header = strdup("Authorization");
+    if (!binding->header && binding->basic) return error_set(err, -ENOMEM, "out of memory");
     if (!binding->header)
         return error_set(err, -EINVAL, "the binding for %s has no header name; add one", binding->host);
     bool uses_secret = !binding->value || strstr(binding->value, "{secret}");
@@ -206,10 +118,16 @@ static int check_complete(const struct policy_binding *binding, struct error *er
         return error_set(err, -EINVAL,
                          "the binding for %s has no secret; add env:NAME, file:PATH, cmd:COMMAND or store:NAME",
                          binding->host);
+    if (!uses_secret && binding->secret)
+        return error_set(err, -EINVAL, "the binding for %s has a secret that its value does not use; write {secret} in the "
+                                       "value, as in \"Bearer {secret}\"", binding->host);
+    if (binding->basic && !(binding->value && strchr(binding->value, ':')))
+        return error_set(err, -EINVAL, "the binding for %s has basic: true and no USER:PASSWORD in its value; write basic: USER, "
+                                       "or such as value: \"USER:{secret}\"", binding->host);
     return 0;
 }
 
-static int check_conflict(const struct policy_binding *a, const struct policy_binding *b, struct error *err) {
+static int check_headers(const struct policy_binding *a, const struct policy_binding *b, struct error *err) {
     struct policy_binding_target a_targets[POLICY_BINDING_TARGETS], b_targets[POLICY_BINDING_TARGETS];
     size_t a_count = policy_binding_targets(a, a_targets), b_count = policy_binding_targets(b, b_targets);
     if (a->kind == POLICY_BINDING_WORKSPACE && b->kind == a->kind)
@@ -225,11 +143,53 @@ static int check_conflict(const struct policy_binding *a, const struct policy_bi
     return 0;
 }
 
+// "env:NAME": NAME. NULL: another kind of secret.
+static const char *secret_variable(const struct policy_binding *binding) {
+    const char *secret = policy_binding_secret(binding);
+    return strncmp(secret, "env:", 4) == 0 ? secret + 4 : NULL;
+}
+
+// The variable of one may be that of its own secret (in the sandbox it holds a placeholder), not that of another's.
+static int check_foreign(const struct policy_binding *a, const struct policy_binding *b, struct error *err) {
+    const char *own = secret_variable(a), *other = secret_variable(b);
+    if (!a->variable || !other || strcmp(a->variable, other) != 0 || (own && strcmp(own, other) == 0)) return 0;
+    return error_set(err, -EINVAL, "variable %s is the secret of another binding (env:%s); give the placeholder another name",
+                     a->variable, other);
+}
+
+static int check_variables(const struct policy_binding *a, const struct policy_binding *b, struct error *err) {
+    if (a->variable && b->variable && strcmp(a->variable, b->variable) == 0)
+        return error_set(err, -EINVAL, "two bindings set variable %s; keep one", b->variable);
+    int r = check_foreign(a, b, err);
+    return r < 0 ? r : check_foreign(b, a, err);
+}
+
+// So that the answer to one request has room (policy_credentials).
+static int check_count(const struct policy_model *model, const struct policy_binding *binding, struct error *err) {
+    struct policy_binding_target targets[POLICY_BINDING_TARGETS], others[POLICY_BINDING_TARGETS];
+    size_t target_count = policy_binding_targets(binding, targets);
+    for (size_t k = 0; k < target_count; k++) {
+        size_t count = 1;
+        for (size_t i = 0; i < model->binding_count; i++) {
+            size_t other_count = policy_binding_targets(&model->bindings[i], others);
+            for (size_t j = 0; j < other_count; j++) count += strcmp(others[j].host, targets[k].host) == 0;
+        }
+        if (count > POLICY_CREDENTIALS_MAX)
+            return error_set(err, -EINVAL, "more than %d headers are bound to %s; remove some", POLICY_CREDENTIALS_MAX,
+                             targets[k].host);
+    }
+    if (model->binding_count >= POLICY_BINDINGS_MAX)
+        return error_set(err, -EINVAL, "there are more than %d bindings; remove some", POLICY_BINDINGS_MAX);
+    return 0;
+}
+
 int policy_binding_append(struct policy_model *model, struct policy_binding *binding, struct error *err) {
     int r = check_complete(binding, err);
-    for (size_t i = 0; r == 0 && i < model->binding_count; i++) r = check_conflict(&model->bindings[i], binding, err);
-    if (r == 0 && model->binding_count >= BINDINGS_MAX)
-        r = error_set(err, -EINVAL, "there are more than 256 bindings; remove some");
+    for (size_t i = 0; r == 0 && i < model->binding_count; i++) {
+        r = check_headers(&model->bindings[i], binding, err);
+        if (r == 0) r = check_variables(&model->bindings[i], binding, err);
+    }
+    if (r == 0) r = check_count(model, binding, err);
     struct policy_binding *bindings = NULL;
     if (r == 0) {
         bindings = policy_entry_grow(model->bindings, model->binding_count, sizeof(*bindings));

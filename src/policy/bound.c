@@ -33,6 +33,22 @@ static bool listed(const struct policy *policy, struct block_range words, const 
     return false;
 }
 
+static bool method_is(const struct policy_credential_request *request, const char *method) {
+    return request->method_len == strlen(method) && memcmp(request->method, method, request->method_len) == 0;
+}
+
+// TRACE sends the request back to who made it, CONNECT is for a proxy.
+static bool method_may(const struct policy_credential_request *request) {
+    return !method_is(request, "TRACE") && !method_is(request, "CONNECT");
+}
+
+// HEAD is a GET whose answer is cut short.
+static bool method_fits(const struct policy *policy, struct block_range methods,
+                        const struct policy_credential_request *request) {
+    return methods.count == 0 || listed(policy, methods, request->method, request->method_len) ||
+           (method_is(request, "HEAD") && listed(policy, methods, "GET", strlen("GET")));
+}
+
 static bool is_conditional(const struct policy *policy, const struct block_credential *credential) {
     return credential->repos.count > 0 || string_at(policy, credential->path)[0];
 }
@@ -42,9 +58,7 @@ static bool credential_fits(const struct policy *policy, const struct block_cred
                             const struct policy_credential_request *request, const char *path) {
     if (!request->method) return true;
     char repo[URL_PATH_REPO_SIZE];
-    if (credential->methods.count > 0 &&
-        !listed(policy, credential->methods, request->method, request->method_len))
-        return false;
+    if (!method_may(request) || !method_fits(policy, credential->methods, request)) return false;
     if (!is_conditional(policy, credential)) return true;
     if (!path || !url_path_below(path, string_at(policy, credential->path))) return false;
     return credential->repos.count == 0 || (url_path_repo(path, string_at(policy, credential->repo_root), repo) &&

@@ -117,9 +117,20 @@ static int bind_header(struct policy_binding *binding, const char *args, size_t 
     if (r < 0) return r;
     const char *name = colon + 1, *end = args + len;
     const char *second = memchr(name, ':', (size_t)(end - name));
+    // No known kind of reference follows this '=', or it would have been found: the message is about the reference.
+    const char *equals = memchr(name, '=', (size_t)((second ? second : end) - name));
+    if (equals) return policy_binding_set_secret(binding, equals + 1, (size_t)(end - equals - 1), err);
     r = policy_binding_set_header(binding, name, (size_t)((second ? second : end) - name), err);
     if (r < 0 || !second) return r;
     return policy_binding_set_value(binding, second + 1, (size_t)(end - second - 1), err);
+}
+
+// HOST:USER
+static int bind_basic(struct policy_binding *binding, const char *args, size_t len, struct error *err) {
+    const char *colon = args ? memchr(args, ':', len) : NULL;
+    if (!colon) return error_set(err, -EINVAL, "a basic binding is basic:HOST:USER=SECRET");
+    int r = policy_binding_set_host(binding, args, (size_t)(colon - args), err);
+    return r < 0 ? r : policy_binding_set_basic(binding, colon + 1, (size_t)(args + len - colon - 1), err);
 }
 
 static int bind_bare(struct policy_binding *binding, const char *args, size_t len, struct error *err) {
@@ -137,12 +148,14 @@ static const struct {
     {"mistral_api", POLICY_BINDING_MISTRAL_API, bind_bare},
     {"workspace", POLICY_BINDING_WORKSPACE, bind_bare},
     {"header", POLICY_BINDING_HEADER, bind_header},
+    {"basic", POLICY_BINDING_HEADER, bind_basic},
 };
 
 static int parse_binding(struct policy_binding *binding, const char *text, struct error *err) {
     const char *secret = find_secret(text);
     // Without a known kind of reference: only a template may hold a '='.
-    if (!secret && strncmp(text, "header:", strlen("header:")) != 0) secret = strchr(text, '=');
+    bool template = strncmp(text, "header:", strlen("header:")) == 0 || strncmp(text, "basic:", strlen("basic:")) == 0;
+    if (!secret && !template) secret = strchr(text, '=');
     size_t len = secret ? (size_t)(secret - text) : strlen(text);
     const char *colon = memchr(text, ':', len);
     size_t word_len = colon ? (size_t)(colon - text) : len;
@@ -155,8 +168,26 @@ static int parse_binding(struct policy_binding *binding, const char *text, struc
         return r < 0 || !secret ? r : policy_binding_set_secret(binding, secret + 1, strlen(secret + 1), err);
     }
     return error_set(err, -EINVAL,
-                     "the kinds are github[:REPO,...], mistral_api, workspace and header:HOST:NAME[:TEMPLATE], "
-                     "each with an optional =SECRET such as =env:NAME");
+                     "the kinds are github[:REPO,...], mistral_api, workspace, header:HOST:NAME[:TEMPLATE] and "
+                     "basic:HOST:USER, each with an optional =SECRET such as =env:NAME");
+}
+
+// How much of a binding may be repeated: not its template, nor what stands where a secret's reference is expected, for
+// either could be the secret itself.
+static size_t shown_length(const char *text) {
+    size_t len = strcspn(text, "="), colons = 0;
+    bool header = strncmp(text, "header:", strlen("header:")) == 0, basic = strncmp(text, "basic:", strlen("basic:")) == 0;
+    for (size_t i = 0; i < len && (header || basic); i++) {
+        colons += text[i] == ':';
+        if (colons == (header ? 3 : 2)) return i;
+    }
+    return len;
+}
+
+static char *shown_source(const char *source, const char *text) {
+    size_t len = strlen(source), text_len = strlen(text);
+    bool ends = len >= text_len && strcmp(source + len - text_len, text) == 0;
+    return strndup(source, ends ? len - text_len + shown_length(text) : len);
 }
 
 int policy_model_bind(struct policy_model *model, const char *text, const char *source, struct error *err) {
@@ -164,16 +195,12 @@ int policy_model_bind(struct policy_model *model, const char *text, const char *
     char quoted[YAML_QUOTE_SIZE];
     int r = parse_binding(&binding, text, err);
     if (r == 0) {
-        binding.source = strdup(source);
+        binding.source = shown_source(source, text);
         if (!binding.source) r = error_set(err, -ENOMEM, "out of memory");
     }
     if (r == 0)
         r = policy_binding_append(model, &binding, err);
     else
         policy_binding_done(&binding);
-    // A secret given in place of its reference is not repeated.
-    const char *equals = strchr(text, '=');
-    if (r < 0)
-        error_context(err, r, "\"%s\"", yaml_quote(text, equals ? (size_t)(equals - text) : strlen(text), quoted));
-    return r;
+    return r < 0 ? error_context(err, r, "\"%s\"", yaml_quote(text, shown_length(text), quoted)) : 0;
 }

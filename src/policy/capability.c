@@ -105,46 +105,96 @@ static bool entry_matches(const struct policy_entry *entry, const char *host) {
     return len > suffix + 1 && host[len - suffix - 1] == '.' && strcmp(host + len - suffix, entry->name) == 0;
 }
 
-// HTTPS on any port: credentials are added to TLS.
-static bool names_reach(const struct policy_model *model, const char *host) {
-    for (size_t i = 0; i < model->allow_count; i++) {
-        const struct policy_entry *entry = &model->allow[i];
-        if (entry->protocol == POLICY_ENTRY_HTTPS && entry_matches(entry, host)) return true;
-    }
-    return false;
-}
-
 static bool has_names(const struct policy_model *model) {
     for (size_t i = 0; i < model->allow_count; i++)
         if (model->allow[i].kind == POLICY_ENTRY_NAME || model->allow[i].kind == POLICY_ENTRY_WILDCARD) return true;
     return false;
 }
 
-// The hosts of a binding that the policy blocks, as text; empty if it reaches all.
+static bool opens_port(const struct policy_entry *entry, uint16_t port) {
+    if (entry->port_count == 0) return entry->protocol != POLICY_ENTRY_HTTP || port == 80;
+    for (size_t i = 0; i < entry->port_count; i++)
+        if (port >= entry->ports[i].first && port <= entry->ports[i].last) return true;
+    return false;
+}
+
+// Whether two entries for a host open one port.
+static bool ports_meet(const struct policy_entry *a, const struct policy_entry *b) {
+    if (a->port_count == 0) return opens_port(b, 443);
+    for (size_t i = 0; i < a->port_count; i++) {
+        if (opens_port(b, a->ports[i].first)) return true;
+        for (size_t j = 0; j < b->port_count; j++)
+            if (b->ports[j].first >= a->ports[i].first && b->ports[j].first <= a->ports[i].last) return true;
+    }
+    return false;
+}
+
+static bool is_blind(const struct policy_entry *entry, const char *host) {
+    return (entry->protocol == POLICY_ENTRY_TCP || entry->protocol == POLICY_ENTRY_ANY) && entry_matches(entry, host);
+}
+
+int policy_binding_reach(const struct policy_model *model, const char *host, const struct policy_entry **ret_entry) {
+    static const struct policy_entry base = {.protocol = POLICY_ENTRY_HTTPS}; // on 443, where TLS is expected
+    bool reached = base_reaches(model), blind = false, met = false;
+    *ret_entry = NULL;
+    for (size_t i = 0; i < model->allow_count; i++) {
+        const struct policy_entry *entry = &model->allow[i];
+        if (entry->protocol == POLICY_ENTRY_HTTPS) reached |= entry_matches(entry, host);
+        if (!is_blind(entry, host)) continue;
+        if (!blind) *ret_entry = entry;
+        blind = true;
+        bool meets = base_reaches(model) && ports_meet(&base, entry);
+        for (size_t j = 0; j < model->allow_count && !meets; j++) {
+            const struct policy_entry *other = &model->allow[j];
+            meets = other->protocol == POLICY_ENTRY_HTTPS && entry_matches(other, host) && ports_meet(other, entry);
+        }
+        if (meets && !met) *ret_entry = entry;
+        met |= meets;
+    }
+    if (met || (blind && !reached)) return -EPROTO;
+    return reached ? 0 : -ENOENT;
+}
+
+// The hosts of a binding that the policy blocks, as text; empty if it reaches all. A workspace binding has none: its
+// hosts are in the node's configuration (policy_bind_workspace), all that is known here is whether any host is reached.
 static void blocked_hosts(const struct policy_model *model, const struct policy_binding *binding,
                           char text[TEXT_SIZE]) {
     struct policy_binding_target targets[POLICY_BINDING_TARGETS];
+    const struct policy_entry *entry;
     size_t count = policy_binding_targets(binding, targets), used = 0;
     text[0] = '\0';
-    if (base_reaches(model)) return;
-    // The operator keeps the hosts of the workspace's rules; all that is known here is whether any host is reached.
-    if (binding->kind == POLICY_BINDING_WORKSPACE && !has_names(model))
+    if (binding->kind == POLICY_BINDING_WORKSPACE && !base_reaches(model) && !has_names(model))
         snprintf(text, TEXT_SIZE, "the hosts of the workspace's rules");
     for (size_t i = 0; i < count; i++) {
-        if (names_reach(model, targets[i].host)) continue;
+        if (policy_binding_reach(model, targets[i].host, &entry) != -ENOENT) continue;
         used += (size_t)snprintf(text + used, TEXT_SIZE - used, "%s%s", used ? ", " : "", targets[i].host);
     }
+}
+
+int policy_binding_check_tls(const struct policy_model *model, const struct policy_type_info *info,
+                             const struct policy_binding *binding, struct error *err) {
+    struct policy_binding_target targets[POLICY_BINDING_TARGETS];
+    size_t count = policy_binding_targets(binding, targets);
+    for (size_t i = 0; i < count; i++) {
+        const struct policy_entry *entry;
+        if (policy_binding_reach(model, targets[i].host, &entry) != -EPROTO) continue;
+        return error_set(err, -EINVAL,
+                         "%s: agents.%s needs https to %s, which %s opens as protocol: tcp, whose bytes are not read; write "
+                         "protocol: https there, or leave the ports of https out of it", info->display,
+                         policy_binding_name(binding), targets[i].host, entry->source ? entry->source : "an entry");
+    }
+    return 0;
 }
 
 static int check_reach(const struct policy_model *model, enum policy_network needed,
                        const struct policy_type_info *info, const struct policy_binding *binding, struct error *err) {
     char hosts[TEXT_SIZE];
     blocked_hosts(model, binding, hosts);
-    if (!hosts[0]) return 0;
+    if (!hosts[0]) return policy_binding_check_tls(model, info, binding, err);
     bool native = needed == POLICY_NETWORK_NATIVE;
     const char *all = native ? "base: allow" : "network=Network.all()";
     error_set(err, -EINVAL, "%s: agents.%s needs network access to %s, which %s blocks; pass %s%s", info->display,
-              policy_binding_name(binding->kind), hosts, native ? "base: deny" : network_words(model, needed), all,
+              policy_binding_name(binding), hosts, native ? "base: deny" : network_words(model, needed), all,
               info->allow ? " or add the hosts" : "");
     return native && binding->source ? error_context(err, -EINVAL, "%s", binding->source) : -EINVAL;
 }
@@ -154,9 +204,9 @@ static int check_bindings(const struct policy_model *model, enum policy_network 
     for (size_t i = 0; i < model->binding_count; i++) {
         if (!info->bindings[model->bindings[i].kind])
             return error_set(err, -EINVAL, "%s does not support agents.%s; pass header_bindings=()", info->display,
-                             policy_binding_name(model->bindings[i].kind));
+                             policy_binding_name(&model->bindings[i]));
     }
-    if (model->dialect == POLICY_DIALECT_E2B) return 0; // transforms of hosts that are not reached do nothing
+    if (model->dialect == POLICY_DIALECT_E2B) return 0; // transforms of hosts that are not reached do nothing (lint.c)
     for (size_t i = 0; i < model->binding_count; i++) {
         int r = check_reach(model, needed, info, &model->bindings[i], err);
         if (r < 0) return r;

@@ -10,6 +10,8 @@
 
 #define RULE_DOMAINS_MAX 10
 #define RULE_HEADERS_MAX 20
+#define RULE_DOMAIN_MAX 128
+#define RULE_NAME_MAX 64
 #define RULE_VALUE_MAX 2048
 
 struct e2b_reader {
@@ -121,35 +123,45 @@ static int refuse_unsupported(const struct yaml_file *file, const struct yaml_va
     return yaml_fail(file, value, "%s is not supported; leave it out", what);
 }
 
-// --- rules: {domain: [{"transform": {"headers": {name: value}}}]}; each header is a binding with a fixed value ---
+// --- rules: {domain: [{"transform": {"headers": {name: value}}}]}; each header is a binding. Its
+// value is a secret, given in place of a reference: no message repeats it ---
+
+static int check_rule_value(const struct yaml_file *file, const struct yaml_value *header, const char *what) {
+    static const char *const markers[] = {"{secret}", "${e2b.secrets.", "${aenv.secrets."};
+    if (header->key_len > RULE_NAME_MAX)
+        return yaml_fail(file, header, "%s: a name is longer than %d bytes; make it shorter", what, RULE_NAME_MAX);
+    if (header->kind != YAML_SCALAR) return 0; // said when it is read
+    if (header->len > RULE_VALUE_MAX)
+        return yaml_fail(file, header, "%s: a value is longer than %d bytes; make it shorter", what, RULE_VALUE_MAX);
+    for (size_t i = 0; i < ARRAY_LENGTH(markers); i++)
+        if (memmem(header->text, header->len, markers[i], strlen(markers[i])))
+            return yaml_fail(file, header, "%s: a value holds \"%s\", which has no meaning in this dialect; write the value",
+                             what, markers[i]);
+    return 0;
+}
+
+static int read_rule_header(const struct yaml_file *file, const struct yaml_value *header, const char *what,
+                            const struct e2b_reader *e2b) {
+    struct policy_binding binding = {.kind = POLICY_BINDING_HEADER};
+    int r = check_rule_value(file, header, what);
+    if (r == 0) {
+        r = policy_binding_set_host(&binding, e2b->rule_domain, e2b->rule_domain_len, file->err);
+        if (r == 0) r = policy_binding_set_header(&binding, header->key, header->key_len, file->err);
+        if (r < 0) yaml_context(file, header, r);
+    }
+    if (r == 0) r = policy_read_binding_literal(file, header, what, &binding);
+    if (r == 0) return policy_read_append_binding(file, header, e2b->reader->model, &binding);
+    policy_binding_done(&binding);
+    return r;
+}
 
 static int read_headers(const struct yaml_file *file, const struct yaml_value *value, const char *what, void *context) {
     const struct e2b_reader *e2b = context;
-    char shown[YAML_QUOTE_SIZE];
-    if (value->kind != YAML_MAP)
-        return yaml_fail(file, value, "%s must be a mapping of header names to values, not %s", what,
-                         yaml_show(value, shown));
+    if (value->kind != YAML_MAP) return yaml_fail(file, value, "%s must be a mapping of header names to values", what);
     if (value->count > RULE_HEADERS_MAX)
         return yaml_fail(file, value, "%s has more than 20 headers; remove some", what);
     for (const struct yaml_value *header = value->first; header; header = header->next) {
-        struct policy_binding binding = {.kind = POLICY_BINDING_HEADER};
-        int r = yaml_string(file, header, what);
-        if (r == 0 && header->len > RULE_VALUE_MAX)
-            r = yaml_fail(file, header, "%s: a value is longer than 2048 bytes", what);
-        if (r == 0) {
-            r = policy_binding_set_host(&binding, e2b->rule_domain, e2b->rule_domain_len, file->err);
-            if (r == 0) r = policy_binding_set_header(&binding, header->key, header->key_len, file->err);
-            if (r == 0) r = policy_binding_set_value(&binding, header->text, header->len, file->err);
-            if (r < 0) yaml_context(file, header, r);
-        }
-        if (r == 0 && strstr(binding.value, "{secret}"))
-            r = yaml_fail(file, header,
-                          "%s: a value holds {secret}, which has no meaning in this dialect; write the value", what);
-        if (r < 0) {
-            policy_binding_done(&binding);
-            return r;
-        }
-        r = policy_read_append_binding(file, header, e2b->reader->model, &binding);
+        int r = read_rule_header(file, header, what, e2b);
         if (r < 0) return r;
     }
     return 0;
@@ -178,6 +190,11 @@ static int read_rules(const struct yaml_file *file, const struct yaml_value *val
     for (const struct yaml_value *domain = value->first; domain; domain = domain->next) {
         if (domain->kind == YAML_LIST && domain->count > 1)
             return yaml_fail(file, domain, "%s: a domain takes one transform; merge them", what);
+        if (domain->key_len > RULE_DOMAIN_MAX)
+            return yaml_fail(file, domain, "%s: a domain is longer than %d bytes; make it shorter", what, RULE_DOMAIN_MAX);
+        if (memchr(domain->key, '*', domain->key_len))
+            return yaml_fail(file, domain, "%s: \"%s\" is a wildcard; headers are added for hosts by name, so name each one",
+                             what, yaml_quote(domain->key, domain->key_len, shown));
         e2b->rule_domain = domain->key;
         e2b->rule_domain_len = domain->key_len;
         int r = yaml_each(file, domain, what, 0, read_rule, e2b);

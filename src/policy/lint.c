@@ -310,6 +310,28 @@ static void check_deny(const struct lint *lint, uint32_t index) {
                             rule_source(lint, rule), rule_text(lint, rule));
 }
 
+// A guardrail closes the host of a binding; an E2B rule opens nothing.
+static int check_binding(const struct lint *lint, const struct policy_binding *binding) {
+    struct policy_binding_target targets[POLICY_BINDING_TARGETS];
+    size_t count = policy_binding_targets(binding, targets);
+    for (size_t i = 0; i < count; i++) {
+        struct policy_request request = {.protocol = POLICY_DNS, .dialled = targets[i].host};
+        struct policy_decision decision = policy_decide(lint->policy, &request);
+        if (decision.verdict != POLICY_DENY) continue;
+        const char *source = binding->source ? binding->source : "binding";
+        if (lint->model->dialect == POLICY_DIALECT_E2B)
+            policy_warnings_add(lint->warnings, "%s: the headers for %s are never added: rule \"%s\" (%s) closes it; open it in "
+                                                "allowOut, or remove them", source, targets[i].host,
+                                rule_text(lint, decision.rule), rule_source(lint, decision.rule));
+        else if (decision.reason == POLICY_NODE_DENIED)
+            return error_set(lint->err, -EINVAL,
+                             "%s: the credential for %s can never be added: rule \"%s\" (%s) closes it; remove the binding, or "
+                             "have the operator change the node's rules", source, targets[i].host,
+                             rule_text(lint, decision.rule), rule_source(lint, decision.rule));
+    }
+    return 0;
+}
+
 int lint_check(const struct policy_model *model, const struct policy *policy, struct policy_warnings *warnings,
                struct error *err) {
     struct lint lint = {.model = model, .policy = policy, .warnings = warnings, .err = err};
@@ -318,6 +340,10 @@ int lint_check(const struct policy_model *model, const struct policy *policy, st
         if (r != 0) return r;
     }
     for (uint32_t i = 0; i < model->deny_count; i++) check_deny(&lint, i);
+    for (size_t i = 0; i < model->binding_count; i++) {
+        int r = check_binding(&lint, &model->bindings[i]);
+        if (r != 0) return r;
+    }
     if (model->base_allow && !model->block_private && model->dialect != POLICY_DIALECT_E2B)
         policy_warnings_add(warnings, "%s: with private addresses allowed, this opens private networks and metadata services "
                                       "too; to keep them closed leave --allow-private (block_private: false) out",

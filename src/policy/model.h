@@ -55,20 +55,30 @@ struct policy_binding_target {
 
 enum policy_network { POLICY_NETWORK_NONE, POLICY_NETWORK_ALL, POLICY_NETWORK_ALLOW, POLICY_NETWORK_NATIVE };
 
+#define POLICY_TEMPLATE_MAX 1023  // bytes of a binding's value
+#define POLICY_REFERENCE_MAX 4095 // of its secret reference
+#define POLICY_BINDINGS_MAX 256
+
 // A credential binding; the values are never here, only the reference.
 struct policy_binding {
     enum policy_binding_kind kind;
-    char **repos; // github; NULL = any repository
+    bool workspace; // from the operator's rules, in place of a workspace binding
+    char **repos;   // github: "owner/repo" in lower case; NULL = any repository
     size_t repo_count;
     char host[NAME_SIZE]; // header
     char *header;
-    char *value;  // template, default "{secret}"
-    bool basic;   // value is what the base64 form is made of: "USER:{secret}"
-    char *path;   // prefix of whole segments, "/v1/chat"; NULL: any path
-    char **methods; // NULL: any
+    char *value; // template, default "{secret}"
+    bool basic;  // value is what the base64 form is made of: "USER:{secret}"
+    // For which requests (policy_credentials).
+    char *path;     // prefix of whole segments, "/v1/chat"; NULL: any path
+    char **methods; // GET is HEAD too; NULL: any
     size_t method_count;
-    bool scrub;
-    char *secret; // "env:NAME", "file:PATH", "cmd:...", "store:NAME"; NULL = the kind's default
+    bool scrub;     // its value is taken out of responses
+    char *variable; // an environment variable that the sandbox gets with a placeholder; NULL: none
+    char *secret;   // "env:NAME", "file:PATH", "cmd:...", "store:NAME"; NULL = the kind's default
+    // E2B has no references: the secret itself, in place of a value that an env: reference names (its secret is then
+    // "env:=HOST/HEADER", a name that no variable has). Main hands it to the vault and wipes it. It is printed nowhere.
+    char *literal;
     char *source;
 };
 
@@ -78,6 +88,14 @@ size_t policy_binding_targets(const struct policy_binding *binding,
                               struct policy_binding_target ret_targets[POLICY_BINDING_TARGETS]);
 // The reference that stands for its secret, the kind's default if it names none. "": its value needs none.
 const char *policy_binding_secret(const struct policy_binding *binding);
+// What a binding's variable holds in the sandbox: text of the shape that tools expect of it, in which POLICY_PLACEHOLDER
+// shows that it is ours. Constant for a variable. Returns buf.
+#define POLICY_PLACEHOLDER "PenstockPlaceholder"
+#define POLICY_PLACEHOLDER_SIZE 128
+const char *policy_binding_placeholder(const struct policy_binding *binding, char buf[POLICY_PLACEHOLDER_SIZE]);
+// A binding in a few words, without its value: "github octo/hello", "header X-Api-Key for a.example below /v1". For people.
+#define POLICY_BINDING_TEXT_SIZE 512
+const char *policy_binding_text(const struct policy_binding *binding, char buf[POLICY_BINDING_TEXT_SIZE]);
 
 // Which entries a list made of options has already, by hash (entry.h).
 struct policy_seen {
@@ -160,6 +178,8 @@ struct policy_node {
     struct addr_prefix pool4, pool6; // 198.18.0.0/15 and the ULA default if family is ADDR_NONE
     char **dns_servers;              // network.dns.servers: "ADDR[:PORT]"
     size_t dns_server_count;
+    struct policy_binding *workspace; // credentials.workspace: what a workspace binding stands for
+    size_t workspace_count;
     char *source;                    // file name, for explanations
 };
 
@@ -171,6 +191,11 @@ int policy_node_read(const char *text, size_t len, const char *file_name, char *
 void policy_node_done(struct policy_node *node);
 // The settings, their variables, defaults and meaning, as text for a person: one of lines, NULL after the last.
 const char *policy_node_help(size_t line, char buf[POLICY_NODE_HELP_SIZE]);
+
+// Puts the operator's rules in place of a workspace binding: those whose hosts the policy reaches. Comes between
+// policy_check_type and policy_compile. node may be NULL. 0, also if there is no such binding; -EINVAL with a message if
+// there are no rules, if none of their hosts is reached, or if one sets what another binding sets; -ENOMEM.
+int policy_bind_workspace(struct policy_model *model, const struct policy_node *node, struct error *err);
 
 // Checks a model for a type (capabilities table, bindings' reach; semantics section 6 and 7) with its message to the
 // letter. 0 or -EINVAL.

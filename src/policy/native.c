@@ -5,7 +5,6 @@
 
 #include "base/mem.h"
 #include "base/number.h"
-#include "policy/binding.h"
 #include "policy/preset.h"
 #include "policy/read.h"
 
@@ -252,56 +251,9 @@ static int read_deny(const struct yaml_file *file, const struct yaml_value *valu
 
 // --- credentials ---
 
-static const char *const kind_words[] = {"github", "mistral_api", "workspace", "header",
-                                         NULL}; // enum policy_binding_kind
-
-static int read_kind(const struct yaml_file *file, const struct yaml_value *value, const char *what, void *context) {
-    size_t index;
-    int r = yaml_word(file, value, what, kind_words, &index);
-    if (r == 0) ((struct policy_binding *)context)->kind = (enum policy_binding_kind)index;
-    return r;
-}
-
-// Which keys go with which kind.
-static int check_credential(const struct yaml_file *file, const struct yaml_value *value,
-                            const struct policy_binding *binding) {
-    const struct yaml_value *repos = yaml_member(value, "repos"), *extra = yaml_member(value, "host");
-    if (!extra) extra = yaml_member(value, "header");
-    if (!extra) extra = yaml_member(value, "value");
-    if (repos && binding->kind != POLICY_BINDING_GITHUB)
-        return yaml_fail(file, repos, "repos goes with binding: github only; remove it");
-    if (extra && binding->kind != POLICY_BINDING_HEADER)
-        return yaml_fail(file, extra, "%s does not go with binding: %s, which sets its own; remove it", extra->key,
-                         kind_words[binding->kind]);
-    if (binding->secret && binding->kind == POLICY_BINDING_WORKSPACE)
-        return yaml_fail(file, yaml_member(value, "secret"),
-                         "secret does not go with binding: workspace, whose rules the operator keeps; remove it");
-    return 0;
-}
-
-static int read_credential(const struct yaml_file *file, const struct yaml_value *value, const char *what,
-                           void *context) {
-    static const struct yaml_key keys[] = {
-        {"binding", "credentials: binding", read_kind},
-        {"repos", "credentials: repos", policy_read_repos},
-        {"host", "credentials: host", policy_read_binding_host},
-        {"header", "credentials: header", policy_read_binding_header},
-        {"value", "credentials: value", policy_read_binding_value},
-        {"secret", "credentials: secret", policy_read_binding_secret},
-    };
-    struct policy_model *model = ((struct policy_reader *)context)->model;
-    struct policy_binding binding = {.kind = POLICY_BINDING_HEADER};
-    (void)what;
-    int r = yaml_map(file, value, "an entry of credentials", keys, ARRAY_LENGTH(keys), &binding);
-    if (r == 0) r = check_credential(file, value, &binding);
-    if (r == 0) return policy_read_append_binding(file, value, model, &binding);
-    policy_binding_done(&binding);
-    return r;
-}
-
 static int read_credentials(const struct yaml_file *file, const struct yaml_value *value, const char *what,
                             void *context) {
-    return yaml_each(file, value, what, 0, read_credential, context);
+    return yaml_each(file, value, what, 0, policy_read_credential, ((struct policy_reader *)context)->model);
 }
 
 // --- the rest ---

@@ -6,7 +6,9 @@
 
 #include "base/mem.h"
 #include "policy/entry.h"
+#include "policy/binding.h"
 #include "policy/model.h"
+#include "policy/read.h"
 #include "policy/yaml.h"
 
 #define VARIABLE_PREFIX "PENSTOCK_NETWORK_"
@@ -216,7 +218,14 @@ static void setting_variable(const struct node_setting *setting, char name[64]) 
 const char *policy_node_help(size_t line, char buf[POLICY_NODE_HELP_SIZE]) {
     char name[64];
     const size_t lines = 3;
-    if (line >= lines * ARRAY_LENGTH(node_settings)) return NULL;
+    static const char *const rules[] = {
+        "credentials.workspace: rules for sandboxes whose policy has a workspace binding, as credentials of a native policy",
+        "    default: none"};
+    if (line >= lines * ARRAY_LENGTH(node_settings) + ARRAY_LENGTH(rules)) return NULL;
+    if (line >= lines * ARRAY_LENGTH(node_settings)) {
+        snprintf(buf, POLICY_NODE_HELP_SIZE, "%s", rules[line - lines * ARRAY_LENGTH(node_settings)]);
+        return buf;
+    }
     const struct node_setting *setting = &node_settings[line / lines];
     if (line % lines == 0) {
         setting_name(setting, name);
@@ -286,8 +295,30 @@ static int read_network(const struct yaml_file *file, const struct yaml_value *v
     return yaml_map(file, value, what, keys, ARRAY_LENGTH(keys), context);
 }
 
+// Rules are checked against each other as the bindings of a policy are.
+static int read_rules(const struct yaml_file *file, const struct yaml_value *value, const char *what, void *context) {
+    struct policy_node *node = context;
+    struct policy_model rules = {0};
+    int r = yaml_each(file, value, what, 0, policy_read_credential, &rules);
+    node->workspace = rules.bindings;
+    node->workspace_count = rules.binding_count;
+    for (size_t i = 0; r == 0 && i < node->workspace_count; i++)
+        if (node->workspace[i].kind == POLICY_BINDING_WORKSPACE)
+            r = yaml_fail(file, value, "%s: a rule cannot be binding: workspace, which stands for these rules; remove it", what);
+    return r;
+}
+
+static int read_credentials(const struct yaml_file *file, const struct yaml_value *value, const char *what,
+                            void *context) {
+    static const struct yaml_key keys[] = {{"workspace", "credentials.workspace", read_rules}};
+    return yaml_map(file, value, what, keys, ARRAY_LENGTH(keys), context);
+}
+
 static int read_file(const char *text, size_t len, const char *file_name, struct policy_node *node, struct error *err) {
-    static const struct yaml_key keys[] = {{"network", "network", read_network}};
+    static const struct yaml_key keys[] = {
+        {"network", "network", read_network},
+        {"credentials", "credentials", read_credentials},
+    };
     struct yaml_file file = {.name = file_name, .may_be_empty = true, .err = err};
     int r = yaml_read(&file, text, len);
     if (r == 0 && file.root) r = yaml_map(&file, file.root, "the configuration", keys, ARRAY_LENGTH(keys), node);
@@ -358,6 +389,8 @@ int policy_node_read(const char *text, size_t len, const char *file_name, char *
 void policy_node_done(struct policy_node *node) {
     for (size_t i = 0; i < ARRAY_LENGTH(node_settings); i++)
         if (node_settings[i].clear) node_settings[i].clear(node);
+    for (size_t i = 0; i < node->workspace_count; i++) policy_binding_done(&node->workspace[i]);
+    free(node->workspace);
     free(node->source);
     *node = (struct policy_node){0};
 }

@@ -103,7 +103,9 @@ struct policy_credential_request {
     size_t path_len;
 };
 
-// The headers that this request gets: those bound to its host whose repositories, path prefix and methods fit it. Pure.
+// The headers that this request gets: those bound to its host whose repositories, path prefix and methods fit it, in the
+// order of their rules. A path of which a server could make something else than it shows is in no repository and below no
+// prefix. TRACE and CONNECT get none. Pure.
 size_t policy_credentials(const struct policy *policy, const struct policy_credential_request *request,
                           struct policy_credential ret_credentials[POLICY_CREDENTIALS_MAX]);
 // The bound hosts, one after the other; NULL behind the last. They live as long as the policy.

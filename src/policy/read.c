@@ -7,7 +7,6 @@
 #include <errno.h>
 
 #include "base/mem.h"
-#include "policy/binding.h"
 
 static const char *const dialect_words[] = {"network", "e2b", "native", NULL}; // by enum policy_dialect, without AUTO
 static_assert(POLICY_DIALECT_NETWORK == 1 && POLICY_DIALECT_E2B == 2 && POLICY_DIALECT_NATIVE == 3,
@@ -33,48 +32,6 @@ int policy_read_type_key(const struct yaml_file *file, const struct yaml_value *
     return 0;
 }
 
-// --- bindings ---
-
-static int read_repo(const struct yaml_file *file, const struct yaml_value *value, const char *what, void *context) {
-    int r = yaml_string(file, value, what);
-    if (r < 0) return r;
-    r = policy_binding_add_repo(context, value->text, value->len, file->err);
-    return r < 0 ? yaml_context(file, value, r) : 0;
-}
-
-int policy_read_repos(const struct yaml_file *file, const struct yaml_value *value, const char *what, void *context) {
-    return yaml_each(file, value, what, 1, read_repo, context);
-}
-
-static int read_part(const struct yaml_file *file, const struct yaml_value *value, const char *what,
-                     struct policy_binding *binding,
-                     int (*set)(struct policy_binding *binding, const char *text, size_t len, struct error *err)) {
-    int r = yaml_string(file, value, what);
-    if (r < 0) return r;
-    r = set(binding, value->text, value->len, file->err);
-    return r < 0 ? yaml_context(file, value, r) : 0;
-}
-
-int policy_read_binding_host(const struct yaml_file *file, const struct yaml_value *value, const char *what,
-                             void *context) {
-    return read_part(file, value, what, context, policy_binding_set_host);
-}
-
-int policy_read_binding_header(const struct yaml_file *file, const struct yaml_value *value, const char *what,
-                               void *context) {
-    return read_part(file, value, what, context, policy_binding_set_header);
-}
-
-int policy_read_binding_value(const struct yaml_file *file, const struct yaml_value *value, const char *what,
-                              void *context) {
-    return read_part(file, value, what, context, policy_binding_set_value);
-}
-
-int policy_read_binding_secret(const struct yaml_file *file, const struct yaml_value *value, const char *what,
-                               void *context) {
-    return read_part(file, value, what, context, policy_binding_set_secret);
-}
-
 // --- sources and lists ---
 
 char *policy_read_source(const struct yaml_file *file, const struct yaml_value *value) {
@@ -92,17 +49,6 @@ int policy_read_append(const struct yaml_file *file, const struct yaml_value *va
         return error_set(file->err, -ENOMEM, "out of memory");
     }
     return policy_entry_append(list, entry) < 0 ? error_set(file->err, -ENOMEM, "out of memory") : 0;
-}
-
-int policy_read_append_binding(const struct yaml_file *file, const struct yaml_value *value, struct policy_model *model,
-                               struct policy_binding *binding) {
-    binding->source = policy_read_source(file, value);
-    if (!binding->source) {
-        policy_binding_done(binding);
-        return error_set(file->err, -ENOMEM, "out of memory");
-    }
-    int r = policy_binding_append(model, binding, file->err);
-    return r < 0 ? yaml_context(file, value, r) : 0;
 }
 
 int policy_read_base_source(const struct yaml_file *file, const struct yaml_value *value, struct policy_model *model) {

@@ -32,6 +32,14 @@ int policy_read_binding_value(const struct yaml_file *file, const struct yaml_va
 int policy_read_binding_secret(const struct yaml_file *file, const struct yaml_value *value, const char *what,
                                void *context);
 
+// Not a row: it is given its host and header first.
+int policy_read_binding_literal(const struct yaml_file *file, const struct yaml_value *value, const char *what,
+                                struct policy_binding *binding);
+
+// An entry of a list of credentials, appended. context: struct policy_model.
+int policy_read_credential(const struct yaml_file *file, const struct yaml_value *value, const char *what,
+                           void *context);
+
 // "FILE:LINE" for source fields; NULL if out of memory.
 char *policy_read_source(const struct yaml_file *file, const struct yaml_value *value);
 // Gives entry its source and appends it. Takes over what entry owns.

@@ -35,6 +35,13 @@ static_assert(ARRAY_LENGTH(policy_types) == POLICY_TYPE_COUNT, "one row per type
 
 const struct policy_type_info *policy_type_info(enum policy_type type) { return &policy_types[type]; }
 
+const char *policy_binding_word(enum policy_binding_kind kind) {
+    static const char *const words[] = {[POLICY_BINDING_GITHUB] = "github", [POLICY_BINDING_MISTRAL_API] = "mistral_api",
+                                        [POLICY_BINDING_WORKSPACE] = "workspace", [POLICY_BINDING_HEADER] = "header"};
+    static_assert(ARRAY_LENGTH(words) == POLICY_BINDING_COUNT, "one word per kind of binding");
+    return words[kind];
+}
+
 bool policy_type_from_word(const char *word, enum policy_type *ret_type) {
     for (size_t i = 0; i < POLICY_TYPE_COUNT; i++) {
         if (strcmp(policy_types[i].word, word) != 0) continue;

@@ -31,5 +31,7 @@ struct policy_type_info {
 };
 
 const struct policy_type_info *policy_type_info(enum policy_type type);
+// "github" and so on, as files write it.
+const char *policy_binding_word(enum policy_binding_kind kind);
 // False if there is no such type.
 bool policy_type_from_word(const char *word, enum policy_type *ret_type);

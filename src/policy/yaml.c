@@ -30,6 +30,7 @@ static void value_free(struct yaml_value *value) {
     while (value) {
         struct yaml_value *next = value->next;
         value_free(value->first);
+        if (value->text) explicit_bzero(value->text, value->len); // E2B policies hold secrets
         free(value->key);
         free(value->text);
         free(value);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mounts are made in the order of the options, a later one over an earlier: private tmpfs, the system's folders, the
-// empty home folder, what the user shares from the outside in, the files of /etc, and last what hides sockets.
+// empty home folder, what the user shares from the outside in, the files of /etc, what makes a CA known, and last what hides sockets.
 #include "sandbox/arguments.h"
 
 #include <limits.h>
@@ -120,6 +120,7 @@ void arguments_write(const struct arguments *arguments, struct buf *text) {
     add_systems(text);
     add_items(arguments, text);
     add_etc_files(arguments, text);
+    if (arguments->trust) buf_append(text, arguments->trust->data, arguments->trust->len);
     add_masks(arguments, text);
     ADD(text, "--remount-ro", "/", "--chdir", arguments->spec->cwd);
 }

@@ -13,6 +13,7 @@ struct arguments {
     const struct unix_mask *mask;
     const struct etc_file *etc_files;
     size_t etc_file_count;
+    const struct buf *trust; // options that make the CA known
     int seccomp;
 };
 

@@ -122,16 +122,29 @@ static const char *filter_entry(const char *entry, const struct exposure *exposu
     return entry;
 }
 
-char **environment_filter(char *const *environment, const struct exposure *exposure, bool proxy) {
-    size_t count = 0, used = 0;
-    while (environment[count]) count++;
-    char **filtered = NEW_ARRAY(char *, count + ARRAY_LENGTH(doors) + 1);
+static size_t list_length(char *const *list) {
+    size_t count = 0;
+    while (list && list[count]) count++;
+    return count;
+}
+
+static bool is_replaced(const char *entry, char *const *extra) {
+    size_t len = strcspn(entry, "=");
+    for (size_t i = 0; extra && extra[i]; i++)
+        if (strcspn(extra[i], "=") == len && memcmp(entry, extra[i], len) == 0) return true;
+    return false;
+}
+
+char **environment_filter(char *const *environment, const struct exposure *exposure, bool proxy, char *const *extra) {
+    size_t count = list_length(environment), extra_count = list_length(extra), used = 0;
+    char **filtered = NEW_ARRAY(char *, count + ARRAY_LENGTH(doors) + extra_count + 1);
     if (!filtered) return NULL;
     for (size_t i = 0; i < count; i++) {
-        const char *entry = filter_entry(environment[i], exposure);
+        const char *entry = is_replaced(environment[i], extra) ? NULL : filter_entry(environment[i], exposure);
         if (entry) filtered[used++] = (char *)(uintptr_t)entry; // execve takes char *const *, and changes nothing
     }
     for (size_t i = 0; proxy && i < ARRAY_LENGTH(doors); i++) filtered[used++] = (char *)(uintptr_t)doors[i];
+    for (size_t i = 0; i < extra_count; i++) filtered[used++] = extra[i];
     return filtered;
 }
 

@@ -12,6 +12,7 @@ struct exposure_item {
     char *target; // path inside; the same but where the user named it by another path
     bool writable;
     bool folder;
+    bool kept;    // of protect.c: not the user's wish
     const char *owned_as; // path whose owner's files belong to the sandbox's user, where root started it; borrowed from
                           // the source of an item, mostly this one
 };

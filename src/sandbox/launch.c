@@ -67,6 +67,7 @@ int launch_check(struct launch *launch, const struct sandbox_spec *spec, struct 
     int r = check_caller(err);
     if (r < 0) return r;
     r = exposure_init(&launch->exposure, spec, err);
+    if (r == 0) r = hidden_collect(spec, &launch->exposure, &launch->hidden, err);
     if (r < 0) return r;
     launch->program = find_program();
     if (!launch->program)
@@ -99,6 +100,7 @@ static int prepare_options(struct launch *launch) {
                                   .mask = &launch->mask,
                                   .etc_files = launch->etc_files,
                                   .etc_file_count = launch->etc_file_count,
+                                  .trust = &launch->trust.options,
                                   .seccomp = launch->seccomp};
     struct buf text = BUF_INIT;
     arguments_write(&arguments, &text);
@@ -116,16 +118,31 @@ static int prepare_arguments(struct launch *launch) {
     return r;
 }
 
+static char **prepare_environment(const struct launch *launch) {
+    const struct sandbox_spec *spec = launch->spec;
+    size_t count = 0;
+    while (spec->placeholders && spec->placeholders[count]) count++;
+    AUTO_FREE char **extra = NEW_ARRAY(char *, count + launch->trust.variable_count + 1);
+    if (!extra) return NULL;
+    for (size_t i = 0; i < launch->trust.variable_count; i++) extra[i] = launch->trust.variables[i];
+    for (size_t i = 0; i < count; i++) extra[launch->trust.variable_count + i] = spec->placeholders[i];
+    return environment_filter(spec->environment, &launch->exposure, spec->proxy, extra);
+}
+
 int launch_prepare(struct launch *launch, const struct sandbox_spec *spec, struct error *err) {
     int r = launch_check(launch, spec, err);
     if (r < 0) return r;
-    r = unix_mask_collect(&launch->exposure, &launch->mask, err);
+    r = unix_mask_collect(&launch->exposure, &launch->hidden, &launch->mask, err);
     if (r < 0) return r;
+    r = hidden_mask_named(spec, &launch->exposure, &launch->mask);
+    if (r < 0) return error_set(err, r, "penstock's own files cannot be hidden from the sandbox: %s", strerror(-r));
     r = etc_file_make(spec, launch->exposure.home, launch->etc_files, &launch->etc_file_count, err);
+    if (r < 0) return r;
+    r = trust_make(spec, &launch->exposure, &launch->trust, err);
     if (r < 0) return r;
     launch->seccomp = seccomp_filter_open(launch->exposure.protects, err);
     if (launch->seccomp < 0) return launch->seccomp;
-    launch->environment = environment_filter(spec->environment, &launch->exposure, spec->proxy);
+    launch->environment = prepare_environment(launch);
     launch->init =
         memory_file("penstock-init", sandbox_init_image, (size_t)(sandbox_init_image_end - sandbox_init_image));
     launch->options = prepare_options(launch);
@@ -137,8 +154,10 @@ int launch_prepare(struct launch *launch, const struct sandbox_spec *spec, struc
 
 void launch_done(struct launch *launch) {
     exposure_done(&launch->exposure);
+    hidden_done(&launch->hidden);
     unix_mask_done(&launch->mask);
     etc_file_done(launch->etc_files, launch->etc_file_count);
+    trust_done(&launch->trust);
     free(launch->command);
     free(launch->environment);
     mem_close_pointer(&launch->seccomp);
@@ -174,6 +193,7 @@ static void keep_descriptors(const struct launch *launch, const struct launch_ch
     for (size_t i = 0; i < ARRAY_LENGTH(kept); i++)
         if (kept[i] >= 0) fcntl(kept[i], F_SETFD, 0);
     for (size_t i = 0; i < launch->etc_file_count; i++) fcntl(launch->etc_files[i].fd, F_SETFD, 0);
+    for (size_t i = 0; i < launch->trust.file_count; i++) fcntl(launch->trust.files[i], F_SETFD, 0);
 }
 
 static uint64_t mask_bits(const sigset_t *mask) {

@@ -6,14 +6,18 @@
 
 #include "sandbox/etc_file.h"
 #include "sandbox/exposure.h"
+#include "sandbox/hidden.h"
+#include "sandbox/trust.h"
 #include "sandbox/unix_mask.h"
 
 struct launch {
     const struct sandbox_spec *spec;
     struct exposure exposure;
+    struct hidden hidden;
     struct unix_mask mask;
     struct etc_file etc_files[ETC_FILES];
     size_t etc_file_count;
+    struct trust trust;
     const char *program; // bubblewrap
     char *command;       // file to execute inside
     char **environment;

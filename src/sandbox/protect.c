@@ -105,6 +105,11 @@ static int resolve(const struct exposure *exposure, size_t base, const char *pat
     return 0;
 }
 
+int protect_check_way(const struct exposure *exposure, const char *path, const char *cwd, struct error *err) {
+    char real[PATH_MAX];
+    return resolve(exposure, exposure->count, path, cwd, real, err);
+}
+
 // ---- the mounts ----
 
 static int add_once(struct exposure *exposure, size_t base, const struct exposure_item *from, const char *target,
@@ -118,7 +123,9 @@ static int add_once(struct exposure *exposure, size_t base, const struct exposur
     if (exposure->count - base == PROTECT_ADDS) return -E2BIG;
     if (snprintf(source, sizeof(source), "%s%s", from->source, target + strlen(from->target)) >= (int)sizeof(source))
         return -ENAMETOOLONG;
-    return exposure_add(exposure, source, target, writable, from->owned_as);
+    int r = exposure_add(exposure, source, target, writable, from->owned_as);
+    if (r == 0) exposure->items[exposure->count - 1].kept = true;
+    return r;
 }
 
 // The folders above target that could be renamed: below the root of a writable item.

@@ -7,5 +7,8 @@
 #define PROTECTS_MAX 64  // paths
 #define PROTECT_ADDS 512 // items
 
+// Whether what this name leads to is for the host alone to say. 0, or -EINVAL with a message: a symbolic link on the way is
+// in a folder that the sandbox may write.
+int protect_check_way(const struct exposure *exposure, const char *path, const char *cwd, struct error *err);
 // Adds to a sorted exposure what keeps them as they are. 0, -EINVAL with a message, -ENOMEM.
 int protect_add(struct exposure *exposure, const struct sandbox_spec *spec, struct error *err);

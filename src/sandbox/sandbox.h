@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "base/error.h"
@@ -21,10 +22,19 @@ struct sandbox_identity sandbox_identity(void);
 // Whether this process runs in a sandbox of ours, where no other one can be started.
 bool sandbox_inside(void);
 
+// The CA that signs for hosts with a credential: programs inside are made to trust it.
+struct sandbox_trust {
+    const void *certificate; // DER
+    size_t len;
+    uint32_t subject_hash;   // as OpenSSL's c_rehash has it
+};
+
 struct sandbox_spec {
     char *const *argv;         // NULL-terminated, at least one
     char *const *environment;  // NULL-terminated; proxy variables of the host and the like are removed by the room
     bool proxy;                // the gate has doors: the usual variables name them
+    char *const *placeholders; // "NAME=VALUE", NULL-terminated: variables that are added, or replaced; or NULL
+    const struct sandbox_trust *trust; // NULL: nothing is bound
     const char *cwd;           // absolute, real path; writable inside
     const char *const *reads;  // --read paths
     size_t read_count;
@@ -32,6 +42,10 @@ struct sandbox_spec {
     size_t write_count;
     const char *const *protects; // files that the host trusts, as they were named: read-only inside wherever the sandbox
     size_t protect_count;        // could write them, and neither moved nor removed; refused if that cannot be had
+    const char *const *hides;    // files and folders of ours that are empty inside, wherever they are shown
+    size_t hide_count;
+    const char *const *secrets;  // files with secrets: refused where the sandbox would see them
+    size_t secret_count;
     struct sandbox_identity identity;
     const sigset_t *signal_mask; // of the command; NULL: the caller's. A caller that blocks signals for a signalfd should do
                                  // so before the start (else Ctrl-C in between ends it) and give the mask of before here.

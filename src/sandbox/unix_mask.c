@@ -34,10 +34,12 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "sandbox/hidden.h"
 #include "sandbox/place.h"
 
 struct walk {
     struct unix_mask *mask;
+    const struct hidden *hidden;
     size_t mounts;       // entries of the mask that were there before: mounted procfs, not to be entered
     size_t seen, limit;  // names
     bool privileged;     // whether to look for programs with privilege
@@ -46,7 +48,7 @@ struct walk {
     size_t len;
 };
 
-static int mask_add(struct unix_mask *mask, enum unix_mask_kind kind, const char *path) {
+int unix_mask_add(struct unix_mask *mask, enum unix_mask_kind kind, const char *path) {
     for (size_t i = 0; i < mask->count; i++)
         if (strcmp(mask->entries[i].path, path) == 0) return 0;
     if (mask->count == UNIX_MASK_ENTRIES_MAX) return -E2BIG;
@@ -82,19 +84,28 @@ static bool has_privilege(int folder, const char *name) {
     return fd >= 0 && fgetxattr(fd, "security.capability", NULL, 0) > 0;
 }
 
+// The folder tells the inode for nothing.
+static bool is_hidden(const struct walk *walk, int folder, const struct dirent *entry) {
+    struct stat st;
+    return walk->hidden && hidden_may_have(walk->hidden, entry->d_ino) &&
+           fstatat(folder, entry->d_name, &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) == 0 &&
+           hidden_has(walk->hidden, st.st_dev, st.st_ino);
+}
+
 static int walk_entry(struct walk *walk, int folder, const struct dirent *entry, unsigned depth) {
     if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) return 0;
     if (++walk->seen > walk->limit) return -E2BIG;
     unsigned char type = entry_type(folder, entry);
-    bool program = type == DT_REG && walk->privileged && has_privilege(folder, entry->d_name);
-    if (type != DT_SOCK && type != DT_DIR && !program) return 0;
+    bool hidden = type == DT_REG && is_hidden(walk, folder, entry);
+    bool program = !hidden && type == DT_REG && walk->privileged && has_privilege(folder, entry->d_name);
+    if (type != DT_SOCK && type != DT_DIR && !program && !hidden) return 0;
     size_t before = walk->len, len = strlen(entry->d_name);
     if (before + 1 + len >= sizeof(walk->path)) return -E2BIG;
     walk->path[walk->len++] = '/';
     memcpy(walk->path + walk->len, entry->d_name, len + 1);
     walk->len += len;
-    int r = program           ? mask_add(walk->mask, UNIX_MASK_PROGRAM, walk->path)
-            : type == DT_SOCK ? mask_add(walk->mask, UNIX_MASK_FILE, walk->path)
+    int r = program           ? unix_mask_add(walk->mask, UNIX_MASK_PROGRAM, walk->path)
+            : type != DT_DIR  ? unix_mask_add(walk->mask, UNIX_MASK_FILE, walk->path)
                               : walk_folder(walk, folder, entry->d_name, depth + 1);
     if (r == 0) walk->path[walk->len = before] = '\0'; // on failure the path tells where
     return r;
@@ -121,13 +132,18 @@ static int walk_folder(struct walk *walk, int parent, const char *name, unsigned
     if (depth > UNIX_MASK_DEPTH_MAX) return -E2BIG;
     int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) return 0; // gone meanwhile
+    struct stat st;
+    if (fd >= 0 && walk->hidden && walk->hidden->count > 0 && fstat(fd, &st) == 0 && hidden_has(walk->hidden, st.st_dev, st.st_ino)) {
+        close(fd);
+        return unix_mask_add(walk->mask, UNIX_MASK_FOLDER, walk->path);
+    }
     if (fd >= 0 && faccessat(fd, ".", X_OK, AT_EACCESS) < 0) {
         close(fd);
         fd = -1;
         errno = EACCES;
     }
     if (fd < 0 && errno != EACCES) return -errno;
-    if (fd < 0) return walk->of_system ? 0 : mask_add(walk->mask, UNIX_MASK_FOLDER, walk->path);
+    if (fd < 0) return walk->of_system ? 0 : unix_mask_add(walk->mask, UNIX_MASK_FOLDER, walk->path);
     DIR *folder = fdopendir(fd);
     if (!folder) {
         close(fd);
@@ -159,12 +175,13 @@ static bool covered(const struct exposure *exposure, size_t index) {
     return false;
 }
 
-static int walk_shared(const struct exposure *exposure, struct unix_mask *mask, struct error *err) {
+static int walk_shared(const struct exposure *exposure, const struct hidden *hidden, struct unix_mask *mask,
+                       struct error *err) {
     size_t mounts = mask->count;
     for (size_t i = 0; i < exposure->count; i++) {
         const struct exposure_item *item = &exposure->items[i];
         if (!item->folder || covered(exposure, i)) continue;
-        struct walk walk = {.mask = mask, .mounts = mounts, .limit = UNIX_MASK_FILES_MAX};
+        struct walk walk = {.mask = mask, .hidden = hidden, .mounts = mounts, .limit = UNIX_MASK_FILES_MAX};
         walk.privileged = exposure->from_root && item->writable;
         int r = walk_root(&walk, item->source, item->target);
         if (r == -E2BIG)
@@ -201,7 +218,7 @@ static int add_bound(const struct exposure *exposure, struct unix_mask *mask, co
     if (lstat(path, &st) < 0 || !S_ISSOCK(st.st_mode)) return 0;
     AUTO_FREE char *real = realpath(path, NULL);
     if (!real || !exposure_shows(exposure, real)) return 0;
-    return mask_add(mask, UNIX_MASK_FILE, real);
+    return unix_mask_add(mask, UNIX_MASK_FILE, real);
 }
 
 // The eighth column of a line, which may hold blanks; NULL for an unbound socket.
@@ -256,7 +273,7 @@ static int add_mount(const struct exposure *exposure, struct unix_mask *mask, ch
     unescape(point);
     struct stat st;
     if (strcmp(point, "/proc") == 0 || lstat(point, &st) < 0 || !exposure_shows(exposure, point)) return 0;
-    return mask_add(mask, S_ISDIR(st.st_mode) ? UNIX_MASK_FOLDER : UNIX_MASK_FILE, point);
+    return unix_mask_add(mask, S_ISDIR(st.st_mode) ? UNIX_MASK_FOLDER : UNIX_MASK_FILE, point);
 }
 
 static int add_kernel_mounts(const struct exposure *exposure, struct unix_mask *mask, char *list) {
@@ -279,10 +296,11 @@ static int from_list(const struct exposure *exposure, struct unix_mask *mask, co
     return r;
 }
 
-int unix_mask_collect(const struct exposure *exposure, struct unix_mask *mask, struct error *err) {
+int unix_mask_collect(const struct exposure *exposure, const struct hidden *hidden, struct unix_mask *mask,
+                      struct error *err) {
     *mask = (struct unix_mask){0};
     int r = from_list(exposure, mask, "/proc/self/mountinfo", add_kernel_mounts, err);
-    if (r == 0) r = walk_shared(exposure, mask, err);
+    if (r == 0) r = walk_shared(exposure, hidden, mask, err);
     if (r == 0) r = from_list(exposure, mask, "/proc/net/unix", add_kernel_sockets, err);
     if (r < 0) unix_mask_done(mask);
     return r;

@@ -33,7 +33,8 @@
     X(X509_add1_ext_i2d) X(X509_check_ca) X(X509_free) X(X509_get0_notAfter) X(X509_get0_notBefore) \
     X(X509_get0_pubkey) X(X509_get_serialNumber) X(X509_get_subject_name) X(X509_getm_notAfter) \
     X(X509_getm_notBefore) X(X509_new) X(X509_pubkey_digest) X(X509_set_issuer_name) X(X509_set_pubkey) \
-    X(X509_set_version) X(X509_sign) X(d2i_X509) X(i2d_X509)
+    X(X509_set_version) X(X509_sign) X(X509_subject_name_hash) \
+    X(d2i_X509) X(i2d_X509)
 
 struct crypto {
     CRYPTO_CALLS(LIBRARY_MEMBER)
@@ -129,6 +130,7 @@ const struct crypto *crypto_calls(void);
 #define X509_set_pubkey (crypto_calls()->X509_set_pubkey)
 #define X509_set_version (crypto_calls()->X509_set_version)
 #define X509_sign (crypto_calls()->X509_sign)
+#define X509_subject_name_hash (crypto_calls()->X509_subject_name_hash)
 #define d2i_X509 (crypto_calls()->d2i_X509)
 #define i2d_X509 (crypto_calls()->i2d_X509)
 #endif

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vault/secure.h"
 #include "vault/crypto.h"
+#include "vault/vault.h"
 
 #include <errno.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#define SECURE_ARENA_SIZE (4 << 20) // below the usual RLIMIT_MEMLOCK of 8 MiB; pages become real as they are used
 #define SECURE_PIECE_MIN 32
 
 int secure_init(struct error *err) {
@@ -14,8 +14,8 @@ int secure_init(struct error *err) {
     if (OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, NULL) != 1)
         return error_set(err, -ENOMEM, "OpenSSL cannot be set up; is libcrypto whole?");
     if (CRYPTO_secure_malloc_initialized()) return 0;
-    // 2: usable, but not locked.
-    if (CRYPTO_secure_malloc_init(SECURE_ARENA_SIZE, SECURE_PIECE_MIN) == 0)
+    // Pages become real as they are used. 2: usable, but not locked.
+    if (CRYPTO_secure_malloc_init(VAULT_LOCKED_SIZE, SECURE_PIECE_MIN) == 0)
         return error_set(err, -ENOMEM, "out of memory for secrets");
     return 0;
 }

@@ -44,6 +44,12 @@ static void make_folders(const char *path) {
     }
 }
 
+int state_folder_path(bool make, char ret_path[PATH_MAX], struct error *err) {
+    int r = state_path(ret_path, err);
+    if (r == 0 && make) make_folders(ret_path);
+    return r;
+}
+
 static int check_folder(int fd, const char *path, struct error *err) {
     struct stat status;
     if (fstat(fd, &status) < 0) return error_set(err, -errno, "\"%s\": %s", path, strerror(errno));
@@ -60,9 +66,8 @@ static int check_folder(int fd, const char *path, struct error *err) {
 
 int state_folder_open(const char *name, bool make, struct state_folder *ret_folder, struct error *err) {
     struct state_folder folder;
-    int r = state_path(folder.path, err);
+    int r = state_folder_path(make, folder.path, err);
     if (r < 0) return r;
-    if (make) make_folders(folder.path);
     AUTO_CLOSE int above = open(folder.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (above < 0 && errno == ENOENT && !make) return -ENOENT;
     if (above < 0) return error_set(err, -errno, "state folder \"%s\": %s", folder.path, strerror(errno));

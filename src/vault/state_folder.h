@@ -16,6 +16,8 @@ struct state_folder {
     char path[PATH_MAX]; // for messages
 };
 
+// The state folder itself; make: it and those above are made if they are missing. 0, or a negative errno with a message.
+int state_folder_path(bool make, char ret_path[PATH_MAX], struct error *err);
 // Opens the folder NAME in the state folder; make: it and those above are made if they are missing. 0; -ENOENT (without
 // a message) if it is missing; a negative errno with a message.
 int state_folder_open(const char *name, bool make, struct state_folder *ret_folder, struct error *err);

@@ -22,6 +22,7 @@
 #include "vault/certificate.h"
 #include "vault/secure.h"
 #include "vault/source.h"
+#include "vault/state_folder.h"
 #include "vault/vault_gate.h"
 #include "vault/crypto.h"
 
@@ -192,7 +193,8 @@ static int vault_start(struct vault *vault, struct error *err) {
         if (r < 0) error_context(err, r, "the vault cannot isolate itself");
     }
     if (r < 0) return r;
-    struct ipc_vault_ready ready = {.length = (uint32_t)vault->authority.der_len};
+    struct ipc_vault_ready ready = {.subject_hash = (uint32_t)X509_subject_name_hash(vault->authority.certificate),
+                                    .length = (uint32_t)vault->authority.der_len};
     r = channel_send_tail(vault->channel, IPC_VAULT_READY, &ready, sizeof(ready), vault->authority.der, ready.length);
     return r < 0 ? error_set(err, r, "main does not take the vault's messages") : 0;
 }
@@ -232,6 +234,15 @@ int vault_main(int channel) {
 }
 
 // ---- for others ----
+
+int vault_state_folder(bool make, char **ret_path, struct error *err) {
+    char path[PATH_MAX];
+    int r = state_folder_path(make, path, err);
+    char *copy = r == 0 ? strdup(path) : NULL;
+    if (r == 0 && !copy) return error_set(err, -ENOMEM, "out of memory");
+    if (r == 0) *ret_path = copy;
+    return r;
+}
 
 int vault_ca_certificate(char **ret_pem, struct error *err) {
     struct authority authority;

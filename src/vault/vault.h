@@ -13,12 +13,14 @@
 // means no credentials until main gives another.
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/error.h"
 
 #define VAULT_GATE_ASKS_MAX 256
+#define VAULT_LOCKED_SIZE (4 << 20) // bytes that the vault and each gate lock, where they may; 8 MiB is the usual RLIMIT_MEMLOCK
 
 struct evp_pkey_st;
 struct ipc_leaf;
@@ -48,6 +50,10 @@ struct vault_client_leaf {
 // From the answer with the certificates behind it. 0, its status, -EINVAL.
 int vault_client_leaf(const struct ipc_leaf *answer, const uint8_t *certificates, struct vault_client_leaf *ret_leaf);
 void vault_client_leaf_done(struct vault_client_leaf *leaf);
+
+// The folder of keys and stored secrets (to free), whether or not it is there; make: it is made if it is missing. 0, or a
+// negative errno with a message.
+int vault_state_folder(bool make, char **ret_path, struct error *err);
 
 // ---- secrets at rest ----
 

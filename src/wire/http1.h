@@ -55,6 +55,7 @@ struct http1 {
     enum http1_kind kind;
     struct http1_head *head; // while a head is parsed
     bool no_body;
+    bool no_trailers; // set by its user: a chunked body that ends with trailer fields is WIRE_BAD
     // Private: the checker of bytes (http1_line.c) and of chunks (http1_body.c).
     uint64_t body_left; // of a Content-Length body, or of the current chunk
     int state;
@@ -75,6 +76,11 @@ enum wire_result http1_head(struct http1 *http1, const uint8_t *bytes, size_t le
 // After the head: how many of these bytes belong to this message. OK: it ends at *ret_used (which is 0 at once for a
 // message without a body, also with len 0). MORE: all are used and more is expected. BAD: malformed chunked framing.
 enum wire_result http1_body(struct http1 *http1, const uint8_t *bytes, size_t len, size_t *ret_used);
+
+// For bodies whose data is looked at: how many of the next bytes are data (0: framing comes next; SIZE_MAX: all that come), and
+// whether the last chunk of a chunked body was announced, so that only trailers and the end follow.
+size_t http1_body_data(const struct http1 *http1);
+bool http1_body_last(const struct http1 *http1);
 
 // For bodies that are spliced past http1_body: bytes of a Content-Length body still to come (0 for other framings), and
 // that n of them went by (at most what http1_body_skip said).

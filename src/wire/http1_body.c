@@ -62,6 +62,7 @@ static enum chunk_state trailer_next(struct http1 *http1, enum chunk_state state
     enum http1_line after = http1_line_next(before, byte);
     if (after == HTTP1_LINE_BAD || http1->line_len++ == TRAILERS_MAX) return CHUNK_BAD;
     if (after == HTTP1_LINE_DONE) return CHUNK_DONE;
+    if (after == HTTP1_LINE_NAME && http1->no_trailers) return CHUNK_BAD;
     if (after == HTTP1_LINE_NAME) {
         if (before == HTTP1_LINE_START) http1->name_len = 0;
         if (http1->name_len < sizeof(http1->name)) http1->name[http1->name_len++] = byte;
@@ -131,6 +132,16 @@ enum wire_result http1_body(struct http1 *http1, const uint8_t *bytes, size_t le
         return WIRE_MORE;
     }
     return WIRE_BAD;
+}
+
+size_t http1_body_data(const struct http1 *http1) {
+    bool counted = http1->framing == HTTP1_BODY_LENGTH || (http1->framing == HTTP1_BODY_CHUNKED && http1->state == CHUNK_DATA);
+    if (counted) return http1->body_left < SIZE_MAX ? (size_t)http1->body_left : SIZE_MAX;
+    return http1->framing == HTTP1_BODY_UNTIL_CLOSE ? SIZE_MAX : 0;
+}
+
+bool http1_body_last(const struct http1 *http1) {
+    return http1->framing == HTTP1_BODY_CHUNKED && (http1->state >= CHUNK_TRAILERS || http1->state == CHUNK_DONE);
 }
 
 uint64_t http1_body_skip(const struct http1 *http1) {

@@ -10,6 +10,7 @@
 #define IPC_RULES_MAX 512            // of one gate: 256 bindings with two targets
 #define IPC_TEMPLATE_SIZE 1024
 #define IPC_REFERENCE_SIZE 4096
+#define IPC_ENV_NAME_SIZE 512
 #define IPC_SECRET_MAX 32768         // bytes of a secret, and of a header's value
 #define IPC_CERTIFICATE_MAX 4096     // DER
 #define IPC_KEY_SIZE 32              // a P-256 private key, big endian
@@ -20,11 +21,12 @@ struct ipc_vault_start {
 };
 
 struct ipc_vault_env {
-    char name[256];
+    char name[IPC_ENV_NAME_SIZE]; // of a variable; or "=HOST/HEADER", for a value that the policy itself has
     uint32_t length; // of the value, bytes
 };
 
 struct ipc_vault_ready {
+    uint32_t subject_hash; // of the certificate, as c_rehash has it
     uint32_t length; // of the certificate that follows
 };
 

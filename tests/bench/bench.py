@@ -10,6 +10,7 @@ import sys
 
 import arena
 import idle_bench
+import intercept_bench
 import name_bench
 import proxy_bench
 import start_bench
@@ -26,6 +27,7 @@ SECTIONS = {
     "proxy": proxy_bench.proxies,  # by name, against nginx, HAProxy and the direct path
     "user": proxy_bench.user,      # as an ordinary user, against pasta and slirp4netns
     "idle": idle_bench.idle,       # what an idle connection costs
+    "intercept": intercept_bench.intercept,  # TLS opened, against nginx, HAProxy and mitmproxy
     "dns": name_bench.names,       # against unbound and dnsmasq
 }
 

@@ -28,6 +28,10 @@ TARGETS = {
     "dns_miss_vs_unbound": (">=", 0.8), "dns_hit_vs_unbound": (">=", 0.8), "dns_denied_vs_unbound": (">=", 1.0),
     "dns_miss_latency_vs_unbound": ("<=", 1.3), "dns_miss_vs_dnsmasq": (">=", 0.8), "dns_hit_vs_dnsmasq": (">=", 0.8),
     "dns_denied_vs_dnsmasq": (">=", 1.0),
+    # TLS opened, a header added
+    "intercept_requests_per_core_vs_nginx": (">=", 1.0), "intercept_requests_per_core_vs_haproxy": (">=", 1.0),
+    "intercept_requests_per_core_vs_mitmproxy": (">=", 5.0), "intercept_p99_vs_nginx": ("<=", 1.2),
+    "intercept_p99_vs_haproxy": ("<=", 1.2), "intercept_p99_vs_mitmproxy": ("<=", 0.5), "intercept_idle_kib_each": ("<=", 64),
     # start
     "start_user_vs_bwrap": ("<=", 1.5), "start_root_vs_bwrap": ("<=", 1.5), "start_names_vs_bwrap": ("<=", 1.5),
 }

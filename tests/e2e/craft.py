@@ -255,7 +255,7 @@ def ping_pong(host, port, count):
 
 
 def http_ping_pong(host, port, count):
-    """Small requests on one connection, head and body in a write each, to a server that waits for the body: the ms of an answer,
+    """Small requests on one connection, head and body in a write each, to a server that answers before it has the body: the ms of an answer,
     at the lower quartile."""
     def more(sock):
         if not (data := sock.recv(4096)):
@@ -265,7 +265,7 @@ def http_ping_pong(host, port, count):
     with open_tcp(host, port) as sock:
         for _ in range(count):
             started = time.monotonic()
-            sock.sendall(f"POST /headers HTTP/1.1\r\nHost: {host}\r\nContent-Length: 1\r\n\r\n".encode())
+            sock.sendall(f"POST /zen HTTP/1.1\r\nHost: {host}\r\nContent-Length: 1\r\n\r\n".encode())
             sock.sendall(b"b")
             got = b""
             while b"\r\n\r\n" not in got:
@@ -310,6 +310,27 @@ def uploads(host, port, count, size, pause=0):
             return read_all(sock).decode() == f"{size} {digest.hexdigest()}\n"
     with concurrent.futures.ThreadPoolExecutor(count) as pool:
         return sum(pool.map(one, range(count)))
+
+
+def counters(path, *names):
+    """The sum of counters of /proc/net/snmp (two lines a protocol) or snmp6 (a line each)."""
+    with open(path, encoding="utf-8") as file:
+        lines = [line.split() for line in file]
+    if path.endswith("6"):
+        return sum(int(value) for name, value in lines if name in names)
+    return sum(int(value) for keys, values in zip(lines[::2], lines[1::2]) for name, value in zip(keys, values) if keys[0] + name in names)
+
+
+def upload_packets(host, port, size):
+    """Uploads to a discard server: packets on lo for each megabyte, and how many the sandbox's own kernel refused."""
+    def now():
+        with open("/proc/net/dev", encoding="utf-8") as file:
+            packets = next(int(line.split()[2]) for line in file if line.split()[0] == "lo:")
+        return packets, counters("/proc/net/snmp", "Icmp:OutDestUnreachs") + counters("/proc/net/snmp6", "Icmp6OutDestUnreachs")
+    before = now()
+    sent = uploads(host, port, 1, size)
+    after = now()
+    return [sent, (after[0] - before[0]) * (1 << 20) // size, after[1] - before[1]]
 
 
 def slow_reader(host, port, size, pause):

@@ -49,6 +49,12 @@ def test_many_uploads_at_once(box):
     assert results == [32, 8, 4], result
 
 
+def test_uploads_go_in_large_packets(box):
+    """Of each family, the kernel's own jumbograms among them: the rules refuse none, else they creep."""
+    results, result = box.craft(CIDR, *[["upload_packets", host, zone.PORT_DISCARD, 32 << 20] for host in ("203.0.113.1", "2001:db8:100::1")])
+    assert all(sent == 1 and packets < 100 and refused == 0 for sent, packets, refused in results), (results, result)
+
+
 def test_upload_of_two_gigabytes(box):
     if box.kind == "root":
         return  # it is the same path

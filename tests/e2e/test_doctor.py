@@ -5,7 +5,7 @@ import json
 import pytest
 
 CHECKS = {"proc", "kernel calls", "user namespace", "network skeleton", "raw and packet sockets", "bubblewrap", "working directory",
-          "seccomp", "landlock", "descriptor limit", "ping", "resolver"}
+          "seccomp", "landlock", "descriptor limit", "ping", "resolver", "credentials"}
 
 
 def doctor(box, *prefix):

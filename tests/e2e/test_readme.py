@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 
+import github
 import sites
 from conftest import PROJECT, Box
 from lab import kinds
@@ -22,6 +23,7 @@ FILES = {
         "": {"dependencies": {"lab-hello": "1.0.0"}},
         "node_modules/lab-hello": {"version": "1.0.0", "resolved": sites.REGISTRY + "/tarballs/lab-hello-1.0.0.tgz"}}}),
 }
+SECRETS = {"GITHUB_TOKEN": github.TOKEN + "readme", "MISTRAL_API_KEY": github.TOKEN + "model"}
 ZEN = "Keep it logically awesome."
 # command -> exit status, a text that the user sees
 WANTED = {
@@ -38,6 +40,11 @@ WANTED = {
     "penstock run --network all -- ./agent": (0, ZEN),
     "penstock run --allow localhost:8000 --allow-private -- curl -k https://localhost:8000/": (0, "host loopback here"),
     "penstock run --policy ~/policies/agent.yaml --log ~/logs/agent.jsonl -- ./agent": (0, ZEN),
+    "penstock run --allow github.com --allow api.github.com --bind github:octo/hello -- git clone https://github.com/octo/hello":
+        (0, "Cloning into 'hello'"),
+    "penstock run --allow api.mistral.ai --bind mistral_api -- curl https://api.mistral.ai/v1/models": (0, "lab-small"),
+    "penstock run --allow api.github.com --bind 'header:api.github.com:Authorization:Bearer {secret}=store:work'"
+    " -- curl https://api.github.com/user": (0, '"login"'),
     "penstock check --allow api.github.com https://api.github.com/zen": (0, "allow"),
     "penstock check --policy policy.yaml tcp://203.0.113.9:23": (1, "deny"),
 }
@@ -69,7 +76,7 @@ class NewUser:
             box.give(path)
 
     def shell(self, line):
-        env = {**self.box.environment(), "PATH": os.path.dirname(self.box.program) + ":/usr/bin:/bin:/usr/sbin:/sbin"}
+        env = {**self.box.environment(), **SECRETS, "PATH": os.path.dirname(self.box.program) + ":/usr/bin:/bin:/usr/sbin:/sbin"}
         done = subprocess.run(self.box.lab.as_user(self.box.kind, ["sh", "-c", line]), cwd=self.folder, env=env, timeout=90,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         return done.returncode, done.stdout.decode(errors="replace")
@@ -78,7 +85,9 @@ class NewUser:
 @pytest.fixture(scope="session")
 def new_user(lab):
     """One kind is enough: an ordinary user where there is one. What differs for root is tested elsewhere."""
-    return NewUser(Box(lab, kinds()[-1]))
+    user = NewUser(Box(lab, kinds()[-1]))
+    assert user.shell(f"echo {github.TOKEN}work | penstock secret set work")[0] == 0
+    return user
 
 
 def commands():

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Policy and configuration texts. The first byte chooses the reader: a dialect ('0' to '3'), options of the command line,
-// one a line ('4'), one request and name server ('5'), variables of the node configuration ('6'), else its file. What is
+// one a line ('4'), one request and name server ('5'), variables of the node configuration ('6'), a request's target for
+// which a credential is asked ('7'), else the node's file. What is
 // read is checked for every type, opened for learning, compiled, and asked questions whose answers must make sense.
 #include <stddef.h>
 #include <stdint.h>
@@ -30,6 +31,40 @@ static void ask(const struct policy *policy) {
     }
 }
 
+static void ask_credentials(const struct policy *policy, const char *path, size_t len) {
+    const char *host;
+    for (size_t i = 0; (host = policy_bound_host(policy, i)) != NULL; i++) {
+        struct policy_credential credentials[POLICY_CREDENTIALS_MAX];
+        struct policy_credential_request request = {
+            .host = host, .method = "GET", .method_len = 3, .path = path, .path_len = len};
+        size_t count = policy_credentials(policy, &request, credentials);
+        for (size_t k = 0; k < count; k++)
+            if (!credentials[k].header[0]) abort();
+        request.method = NULL;
+        if (!policy_name_bound(policy, host) || policy_credentials(policy, &request, credentials) < count) abort();
+    }
+}
+
+// The target of a request, in a policy that gives the header for one repository only.
+static void read_path(const char *path, size_t len) {
+    static const char text[] = "version: 1\nbase: allow\ncredentials: [{binding: github, repos: [octo/hello]}]\n";
+    struct policy_model *model = NULL;
+    struct policy *policy = NULL;
+    struct policy_credential credentials[POLICY_CREDENTIALS_MAX];
+    struct policy_credential_request request = {
+        .host = "github.com", .method = "GET", .method_len = 3, .path = path, .path_len = len};
+    struct error err = {0};
+    if (policy_read(text, strlen(text), "p", POLICY_DIALECT_NATIVE, &model, &err) < 0 ||
+        policy_compile(model, NULL, NULL, 0, 1, &policy, NULL, &err) < 0)
+        abort();
+    // Whoever gets it has no way up in its path, by whatever spelling.
+    if (policy_credentials(policy, &request, credentials) > 0 &&
+        (path[0] != '/' || memchr(path, '\\', strcspn(path, "?")) || strncmp(path, "//", 2) == 0))
+        abort();
+    policy_free(policy);
+    policy_model_free(model);
+}
+
 static void compile(const struct policy_model *model, const struct policy_node *node) {
     struct policy_warnings warnings = {0};
     struct policy *policy = NULL, *copy = NULL;
@@ -39,6 +74,7 @@ static void compile(const struct policy_model *model, const struct policy_node *
         const void *block = policy_block(policy, &size);
         if (policy_from_block(block, size, &copy, &err) < 0) abort(); // a gate could not start with it
         ask(copy);
+        ask_credentials(copy, "/repos/octo/hello/%2e%2e/x?y", 28);
     }
     policy_free(copy);
     policy_free(policy);
@@ -99,6 +135,9 @@ static void read_text(char kind, char *text, size_t len) {
     case '6':
         lines[split(text, lines, ARRAY_LENGTH(lines) - 1)] = NULL;
         read_node(NULL, 0, lines);
+        return;
+    case '7':
+        read_path(text, len);
         return;
     default:
         read_node(text, len, NULL);

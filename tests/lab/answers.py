@@ -21,8 +21,9 @@ def answer(exchange):
 
 
 def simple(exchange, status, data, headers=()):
-    exchange.start(status, [("content-length", str(len(data))), *headers])
-    exchange.write(b"" if exchange.method == "HEAD" else data)
+    none = status in (204, 304)
+    exchange.start(status, [*([] if none else [("content-length", str(len(data)))]), *headers])
+    exchange.write(b"" if none or exchange.method == "HEAD" else data)
     exchange.finish()
 
 
@@ -74,13 +75,6 @@ def events(exchange, *words):
     exchange.finish()
 
 
-def late(exchange, *words):
-    """Answers only once the client has closed its direction (HTTP/1.1)."""
-    exchange.close = True
-    got = b"".join(iter(exchange.stream.recv, b""))
-    simple(exchange, 200, b"after your end, with %d bytes\n" % len(got))
-
-
 def redirect(exchange, *words, to="https://elsewhere.example/headers"):
     simple(exchange, 302, b"", [("location", to)])
 
@@ -109,6 +103,10 @@ def websocket(exchange, *words):
     key = exchange.header("sec-websocket-key").encode() + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
     exchange.start(101, [("Upgrade", "websocket"), ("Connection", "Upgrade"),
                          ("Sec-WebSocket-Accept", base64.b64encode(hashlib.sha1(key).digest()).decode())])
+    if words == ("late",):  # says something only once the client has closed its direction
+        got = exchange.buffer + b"".join(iter(exchange.stream.recv, b""))
+        exchange.write(b"after your end, with %d bytes" % len(got))
+        return
     while True:
         kind, size = need(exchange, 2)
         size &= 127
@@ -130,7 +128,7 @@ def need(exchange, count):
 
 
 APP = {"headers": headers, "echo": echo, "upload": upload, "download": download, "refuse": refuse, "events": events,
-       "late": late, "redirect": redirect, "hints": hints, "cookies": cookies, "silent": silent, "ws": websocket}
+       "redirect": redirect, "hints": hints, "cookies": cookies, "silent": silent, "ws": websocket}
 
 
 # ---- misbehaviour ----
@@ -195,17 +193,16 @@ def goaway(serving, exchange):
     exchange.write(b"before ")
     raw2(serving, frame(7, 0, 0, struct.pack(">II", exchange.number, 0)))
     time.sleep(0.3)
-    exchange.write(b"after\n")
-    exchange.finish()
-    time.sleep(0.1)
-    serving.stream.close()
+    raw2(serving, frame(0, 1, exchange.number, b"after\n"))  # python3-h2 would not, if the peer says GOAWAY too
+    time.sleep(0.3)
+    serving.stream.sock.shutdown(socket.SHUT_RDWR)
 
 
 def closing(serving, exchange):
     exchange.start(200)
     exchange.write(b"before ")
     time.sleep(0.1)
-    serving.stream.reset()
+    serving.stream.sock.shutdown(socket.SHUT_RDWR)  # without a word of TLS
 
 
 def reset2(serving, exchange):

@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import threading
+import time
 
 DEADLINE = 60
 TOKEN = "labtok_"
@@ -34,7 +35,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def take(self):
         """Reads the request to its end and logs it. Returns its body."""
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
-        line = json.dumps({"host": self.headers.get("host"), "method": self.command, "path": self.path,
+        line = json.dumps({"time": time.time(), "host": self.headers.get("host"), "method": self.command, "path": self.path,
                            "headers": [[name.lower(), value] for name, value in self.headers.items()]})
         with self.lock, open(os.path.join(self.folder, "log/credentials.log"), "a", encoding="utf-8") as file:
             file.write(line + "\n")

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import threading
+import time
 
 import grpc
 
@@ -23,7 +24,7 @@ def method(kind):
         def call(request, context):
             metadata = [[name, value] for name, value in context.invocation_metadata() if isinstance(value, str)]
             with open("grpc.log", "a", encoding="utf-8") as file:
-                file.write(json.dumps({"event": "call", "method": function.__name__, "headers": metadata}) + "\n")
+                file.write(json.dumps({"time": time.time(), "event": "call", "method": function.__name__, "headers": metadata}) + "\n")
             if not dict(metadata).get("authorization", "").startswith("Bearer "):
                 context.abort(grpc.StatusCode.UNAUTHENTICATED, "no credential")
             context.set_trailing_metadata((("x-lab-trailer", function.__name__),))

@@ -386,6 +386,7 @@ class Lab:
         """The requests that github.py has logged, bound.py and grpc_server.py what they have."""
         entries = [entry for path in ("log/credentials.log", "run/bound/bound.log", "run/grpc/grpc.log")
                    if os.path.exists(self.path(path)) for entry in json_lines(self.path(path))]
+        entries.sort(key=lambda entry: entry["time"])
         return [entry for entry in entries if all(entry.get(key) == value for key, value in wanted.items())]
 
     def http_requests(self, uri=None):

@@ -58,7 +58,8 @@ def bound(service):
         openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=" + host, "-out", request,
                 "-keyout", own)
         signer = ["-CA", service.lab.path(certificate), "-CAkey", service.lab.path(key)] if certificate else ["-signkey", own]
-        extensions = service.file("extensions", f"subjectAltName=DNS:{host}\n")
+        extensions = service.file("extensions", f"subjectAltName=DNS:{host}\nsubjectKeyIdentifier=hash\n" +
+                                  ("" if certificate else "basicConstraints=critical,CA:TRUE\n"))
         openssl("x509", "-req", "-in", request, "-out", target, "-days", days, "-extfile", extensions, *signer)
     return ["/usr/bin/python3", "-B", os.path.join(HERE, "bound.py"), service.dir]
 

@@ -70,7 +70,7 @@ static void test_build(void **state) {
     assert_int_equal(type, POLICY_TYPE_PROCESS);
     assert_true(model->base_allow && model->block_private);
     assert_string_equal(model->base_source, "--network all");
-    assert_string_equal(model->bindings[0].source, "--bind github=env:T");
+    assert_string_equal(model->bindings[0].source, "--bind github");
     policy_model_free(model);
     model = model_of((char *[]){"check", NULL}, &type);
     assert_true(!model->base_allow && model->block_private && model->allow_count == 0);
@@ -171,23 +171,26 @@ static void test_node(void **state) {
     struct policy_node node = {0};
     struct error err = {0};
     bool has = true;
+    struct policy_model *model = policy_model_new(POLICY_DIALECT_NATIVE);
+    assert_non_null(model);
     unsetenv("PENSTOCK_NETWORK_EGRESS_ALWAYS_DENIED");
-    assert_int_equal(policy_options_node(&options, &node, &has, &err), 0);
+    assert_int_equal(policy_options_node(&options, model, &node, &has, &err), 0);
     assert_false(has);
     setenv("PENSTOCK_NETWORK_EGRESS_ALWAYS_DENIED", "8.8.8.0/24", 1);
-    assert_int_equal(policy_options_node(&options, &node, &has, &err), 0);
+    assert_int_equal(policy_options_node(&options, model, &node, &has, &err), 0);
     assert_true(has && node.always_denied_count == 1);
     policy_node_done(&node);
     unsetenv("PENSTOCK_NETWORK_EGRESS_ALWAYS_DENIED");
     write_file(path, "network: {egress: {always_denied: [9.9.9.9, a.org]}}\n");
     options.node_config = path;
-    assert_int_equal(policy_options_node(&options, &node, &has, &err), 0);
+    assert_int_equal(policy_options_node(&options, model, &node, &has, &err), 0);
     assert_true(has && node.always_denied_count == 1 && node.always_denied_name_count == 1);
     policy_node_done(&node);
     unlink(path);
-    assert_true(policy_options_node(&options, &node, &has, &err) < 0);
+    assert_true(policy_options_node(&options, model, &node, &has, &err) < 0);
     assert_false(has);
     assert_non_null(strstr(err.text, "node configuration"));
+    policy_model_free(model);
 }
 
 int main(void) {

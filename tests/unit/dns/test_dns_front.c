@@ -169,6 +169,25 @@ static void test_open(void **state) {
     RUN(open, cases);
 }
 
+// A host with a credential is known by its name, so it never has its real address in the sandbox.
+static void test_bound(void **state) {
+    (void)state;
+    static const char bound[] = "version: 1\nbase: allow\ncredentials: [{host: a.test, header: X, secret: 'env:A'}]\n";
+    static const char bound_real[] = "version: 1\ndns: {names: real}\nallow: [{host: a.test, private: true}]\n"
+                                     "credentials: [{host: a.test, header: X, secret: 'env:A'}]\n";
+    const struct expect cases[] = {
+        {"a.test", DNS_A, DNS_NOERROR, 1, "198.18.0.1", -1, 1, POLICY_ALLOW, POLICY_ALLOWED_BASE},
+        {"a.test", DNS_HTTPS, DNS_NOERROR, 0, NULL, -1, 0, POLICY_ALLOW, POLICY_ALLOWED_BASE},
+        {"stray.test", DNS_A, DNS_NOERROR, 3, "127.0.0.66", -1, 1, POLICY_ALLOW, POLICY_ALLOWED_BASE},
+    };
+    RUN(bound, cases);
+    const struct expect real[] = {
+        {"a.test", DNS_A, DNS_NOERROR, 1, "198.18.0.1", -1, 1, ALLOWED},
+        {"a.test", DNS_AAAA, DNS_NOERROR, 1, "fd53:796e::1", -1, 1, ALLOWED},
+    };
+    RUN(bound_real, real);
+}
+
 // HTTPS loses h3 and ech, whatever the policy.
 static void test_https_stripped(void **state) {
     (void)state;
@@ -390,7 +409,7 @@ int main(void) {
         cmocka_unit_test(test_synthetic),
         cmocka_unit_test(test_real),
         cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_open),
+        cmocka_unit_test(test_open), cmocka_unit_test(test_bound),
         cmocka_unit_test(test_https_stripped),
         cmocka_unit_test(test_open_server),
         cmocka_unit_test(test_bad_messages),

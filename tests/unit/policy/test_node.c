@@ -137,7 +137,7 @@ static void test_help(void **state) {
     char line[POLICY_NODE_HELP_SIZE];
     size_t count = 0, variables = 0;
     for (; policy_node_help(count, line); count++) variables += strstr(line, "PENSTOCK_NETWORK_") != NULL;
-    assert_int_equal(count, 24);
+    assert_int_equal(count, 26);
     assert_int_equal(variables, 8);
 }
 

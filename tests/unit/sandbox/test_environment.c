@@ -15,7 +15,7 @@ static struct exposure_item work = {.source = work_folder, .target = work_folder
 static const struct exposure exposure = {.items = &work, .count = 1};
 
 static void check_with(char *const *environment, const char *const *expected, bool proxy) {
-    char **filtered = environment_filter(environment, &exposure, proxy);
+    char **filtered = environment_filter(environment, &exposure, proxy, NULL);
     assert_non_null(filtered);
     size_t i = 0;
     for (; expected[i]; i++) {

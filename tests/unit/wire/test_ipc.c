@@ -39,7 +39,8 @@ static void test_sizes(void **state) {
         {IPC_KEEPER_PORTS, 132, 0},
         {IPC_GATE_SOCKETS, 0, 7},
         {IPC_MAPPINGS_END, 0, 0},
-        {IPC_GATE_START, 65, 2},
+        {IPC_GATE_VAULT, 0, 1},
+        {IPC_GATE_VAULT_LOST, 0, 0},
         {IPC_GATE_READY, 0, 0},
         {IPC_GATE_ACTIVE, 24, 0},
         {IPC_RESOLVER_START, sizeof(struct ipc_resolver_start), 0},
@@ -66,6 +67,8 @@ static void test_sizes(void **state) {
         if (rows[i].size) assert_int_equal(check_at(rows[i].type, zeros, rows[i].size - 1, rows[i].fds), -EBADMSG);
         if (rows[i].fds && rows[i].type != IPC_KEEPER_START) assert_int_equal(check_at(rows[i].type, zeros, rows[i].size, rows[i].fds - 1), -EBADMSG);
     }
+    for (size_t fds = 0; fds <= IPC_FDS_MAX; fds++) // with the vault's channel, and with roots of trust
+        assert_int_equal(check_at(IPC_GATE_START, zeros, 65, fds), fds >= 2 && fds <= 4 ? 0 : -EBADMSG);
     assert_int_equal(check_at(0, zeros, 0, 0), -EBADMSG);
     assert_int_equal(check_at(IPC_TYPE_COUNT, zeros, 0, 0), -EBADMSG);
     assert_int_equal(ipc_check(UINT32_MAX, zeros, 0, 0), -EBADMSG);

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Heads of requests as they go upstream.
+#include <string.h>
+#include <strings.h>
+
+#include "gate/http_relay.h"
+
+struct http_head_sink {
+    uint8_t *bytes; // NULL: only the length is wanted
+    size_t len;
+};
+
+static void http_head_put(struct http_head_sink *sink, const void *bytes, size_t len) {
+    if (sink->bytes && len > 0) memcpy(sink->bytes + sink->len, bytes, len);
+    sink->len += len;
+}
+
+static void http_head_text(struct http_head_sink *sink, const char *text) { http_head_put(sink, text, strlen(text)); }
+
+static bool http_head_named(const struct wire_slice *name, const char *text) {
+    return name->len == strlen(text) && strncasecmp((const char *)name->data, text, name->len) == 0;
+}
+
+// Fields for a proxy. What else begins like this is one only in a request in the form that proxies get.
+static bool http_head_for_proxy(const struct wire_slice *name, const struct http1_head *head) {
+    static const char field[] = "proxy-connection";
+    size_t len = head->form == HTTP1_FORM_ABSOLUTE ? strlen("proxy-") : strlen(field);
+    bool fits = head->form == HTTP1_FORM_ABSOLUTE ? name->len >= len : name->len == len;
+    return fits && strncasecmp((const char *)name->data, field, len) == 0;
+}
+
+static bool http_head_stays(const struct http1_head *head, const struct wire_slice *name, const struct injection *injection,
+                            bool scrubs) {
+    if (http_head_for_proxy(name, head)) return false;
+    if (head->form == HTTP1_FORM_ABSOLUTE && http_head_named(name, "host")) return false;
+    if (scrubs && http_head_named(name, "accept-encoding")) return false;
+    return !injection || !injection_sets(injection, name->data, name->len);
+}
+
+// Where the line that begins here ends: behind its line feed, which is there (http1.h refuses others within a head).
+static const uint8_t *http_head_line_end(const uint8_t *line, const uint8_t *end) {
+    const uint8_t *feed = memchr(line, '\n', (size_t)(end - line));
+    return feed ? feed + 1 : end;
+}
+
+static void http_head_first_line(struct http_head_sink *sink, const uint8_t *bytes, const struct http1_head *head) {
+    const char version[] = {' ', 'H', 'T', 'T', 'P', '/', '1', '.', (char)('0' + head->minor_version), '\r', '\n'};
+    if (head->form != HTTP1_FORM_ABSOLUTE) {
+        http_head_put(sink, bytes, (size_t)(http_head_line_end(bytes, bytes + head->len) - bytes));
+        return;
+    }
+    http_head_put(sink, head->method.data, head->method.len);
+    http_head_put(sink, " ", 1);
+    http_head_put(sink, head->path.data, head->path.len);
+    http_head_put(sink, version, sizeof(version));
+    http_head_text(sink, "Host: ");
+    http_head_put(sink, head->authority.data, head->authority.len);
+    http_head_put(sink, "\r\n", 2);
+}
+
+static void http_head_values(struct http_head_sink *sink, const struct injection *injection) {
+    for (size_t i = 0; i < injection->count; i++) {
+        http_head_text(sink, injection->values[i].header);
+        http_head_put(sink, ": ", 2);
+        http_head_put(sink, injection->values[i].bytes, injection->values[i].len);
+        http_head_put(sink, "\r\n", 2);
+    }
+}
+
+size_t http_head_inject(uint8_t *out, const uint8_t *bytes, const struct http1_head *head,
+                        const struct injection *injection) {
+    struct http_head_sink sink = {.bytes = out};
+    bool scrubs = false;
+    for (size_t i = 0; injection && i < injection->count; i++) scrubs |= injection->values[i].scrub;
+    http_head_first_line(&sink, bytes, head);
+    for (size_t i = 0; i < head->header_count; i++) {
+        const uint8_t *line = head->headers[i].name.data;
+        if (!http_head_stays(head, &head->headers[i].name, injection, scrubs)) continue;
+        http_head_put(&sink, line, (size_t)(http_head_line_end(line, bytes + head->len) - line));
+    }
+    if (injection) http_head_values(&sink, injection);
+    if (scrubs) http_head_text(&sink, "Accept-Encoding: identity\r\n");
+    http_head_put(&sink, "\r\n", 2);
+    return sink.len;
+}
+
+bool http_head_write(struct evbuffer *out, const uint8_t *bytes, const struct http1_head *head) {
+    bool plain = head->form != HTTP1_FORM_ABSOLUTE;
+    for (size_t i = 0; plain && i < head->header_count; i++) plain = !http_head_for_proxy(&head->headers[i].name, head);
+    if (plain) return evbuffer_add(out, bytes, head->len) == 0;
+    struct evbuffer_iovec space;
+    size_t len = http_head_inject(NULL, bytes, head, NULL);
+    if (evbuffer_reserve_space(out, (ev_ssize_t)len, &space, 1) != 1) return false;
+    space.iov_len = http_head_inject(space.iov_base, bytes, head, NULL);
+    return evbuffer_commit_space(out, &space, 1) == 0;
+}
