@@ -42,6 +42,7 @@ class Guest:
         self.process = box.popen(arguments, env=self.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors)
 
     def __enter__(self):
+        self.do("environment")  # so it has started
         return self
 
     def __exit__(self, *unused):
