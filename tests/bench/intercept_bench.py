@@ -12,7 +12,7 @@ import paths
 from arena import HERE, SERVER, Arena, BenchError, Group, Shell, run
 
 ORIGIN, PORT, AGENT = "origin.bench.example", 8443, "intercept_client.py"
-IN_FLIGHT, IDLE, IDLE_MITMPROXY = 32, 1500, 150
+IN_FLIGHT, IDLE, IDLE_MITMPROXY = 32, 500, 150
 BODY = "0123456789abcdef" * 64
 REDIRECT = paths.REDIRECT.replace("443 redirect", f"{PORT} redirect")
 VALUES = {"ORIGIN": ORIGIN, "SERVER": SERVER, "PORT": str(PORT), "BODY": BODY}
