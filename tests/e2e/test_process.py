@@ -348,14 +348,16 @@ def test_killed_helper(box, role):
 
 
 def test_penstock_killed(box):
-    """kill -9 of the first process: everything ends by itself."""
+    """kill -9 of the first process, while it starts and when all runs: everything ends by itself."""
     before = leftovers()
-    process = start(box, "--allow-cidr 203.0.113.0/24", "sleep", "600")
-    find_process("@gate")
-    process.kill()
-    process.wait()
-    process.stdout.close()
-    process.stderr.close()
+    for moment in (0, 0.01, 0.02, 0.03, 0.05, 0.08, 0.3):
+        process = start(box, "--allow-cidr 203.0.113.0/24", "sleep", "600")
+        find_process("@gate")
+        time.sleep(moment)
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
     assert_nothing_left(before)
 
 
