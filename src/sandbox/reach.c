@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A path that is not there yet is as safe as the last folder of it that is; one that ends in a link to nothing is not.
+//
+// What it does not do: know another mount of a folder that is below a writable one (the folder itself it knows).
 #include "sandbox/reach.h"
 
 #include <errno.h>
@@ -18,6 +20,24 @@ struct sandbox_reach {
     char cwd[PATH_MAX];
 };
 
+// Below a writable item, by name or, where that is mounted a second time, as a folder on the way.
+static bool in_writable(const struct exposure *exposure, const char *real) {
+    char folder[PATH_MAX];
+    struct stat here, shared;
+    for (size_t i = 0; i < exposure->count; i++) {
+        const struct exposure_item *item = &exposure->items[i];
+        if (!item->writable) continue;
+        if (place_within(real, item->source)) return true;
+        if (stat(item->source, &shared) < 0) return true;
+        snprintf(folder, sizeof(folder), "%s", real);
+        for (char *slash = folder + strlen(folder); slash && slash > folder; slash = strrchr(folder, '/')) {
+            *slash = '\0';
+            if (stat(folder, &here) == 0 && here.st_dev == shared.st_dev && here.st_ino == shared.st_ino) return true;
+        }
+    }
+    return false;
+}
+
 bool reach_changes(const struct exposure *exposure, const char *path, const char *cwd) {
     char at[PATH_MAX];
     struct error ignored;
@@ -30,9 +50,7 @@ bool reach_changes(const struct exposure *exposure, const char *path, const char
         if ((lstat(at, &st) == 0 && S_ISLNK(st.st_mode)) || !slash) return true;
         slash[slash == at && at[1] ? 1 : 0] = '\0';
     }
-    for (size_t i = 0; i < exposure->count; i++)
-        if (exposure->items[i].writable && place_within(real, exposure->items[i].source)) return true;
-    return protect_check_way(exposure, at, cwd, &ignored) < 0;
+    return in_writable(exposure, real) || protect_check_way(exposure, at, cwd, &ignored) < 0;
 }
 
 // ---- for other rooms ----
