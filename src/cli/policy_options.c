@@ -4,6 +4,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/mem.h"
@@ -144,10 +146,19 @@ int policy_options_take(struct policy_options *options, int argc, char **argv, i
     return r;
 }
 
+// A file that was standard input is not the command's, who could read it again, or open it to write the next policy.
+static int leave_input(void) {
+    struct stat status;
+    if (fstat(STDIN_FILENO, &status) < 0 || !S_ISREG(status.st_mode)) return 0;
+    AUTO_CLOSE int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    return null < 0 || dup2(null, STDIN_FILENO) < 0 ? -errno : 0;
+}
+
 // A whole file, or standard input for "-".
 static int read_text(const char *path, const char *what, struct buf *text, struct error *err) {
     int r = strcmp(path, "-") == 0 ? buf_read_fd(text, STDIN_FILENO, POLICY_FILE_MAX)
                                    : buf_read_file(text, path, POLICY_FILE_MAX);
+    if (r == 0 && strcmp(path, "-") == 0) r = leave_input();
     if (r == -EFBIG) return error_set(err, r, "%s \"%.400s\" is larger than 1 MiB; make it smaller", what, path);
     if (r < 0)
         return error_set(err, r, "%s \"%.400s\" cannot be read: %s; name a readable file", what, path, strerror(-r));

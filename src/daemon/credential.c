@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "base/mem.h"
+#include "daemon/helper.h"
 #include "vault/vault.h"
 
 #define SEND_TRIES 10
@@ -23,6 +24,7 @@ struct credentials {
     size_t rule_count;
     struct credential_value *values;
     size_t value_count;
+    char **environment; // of the vault and its helper; NULL: that of this process
     uint8_t certificate[IPC_CERTIFICATE_MAX];
     struct sandbox_trust trust;
 };
@@ -30,6 +32,7 @@ struct credentials {
 void credentials_free(struct credentials *credentials) {
     if (!credentials) return;
     for (size_t i = 0; i < credentials->value_count; i++) close(credentials->values[i].fd);
+    helper_environment_free(credentials->environment);
     free(credentials->values);
     free(credentials->rules);
     free(credentials);
@@ -39,6 +42,13 @@ void credentials_free(struct credentials *credentials) {
 
 static bool credential_copy(char *target, size_t size, const char *text) {
     return snprintf(target, size, "%s", text) < (int)size;
+}
+
+// The helper is not where the user is, so a relative file: gets the whole path.
+static bool credential_reference(char *target, size_t size, const char *reference) {
+    if (strncmp(reference, "file:", 5) != 0 || reference[5] == '/') return credential_copy(target, size, reference);
+    AUTO_FREE char *cwd = getcwd(NULL, 0);
+    return cwd && snprintf(target, size, "file:%s/%s", cwd, reference + 5) < (int)size;
 }
 
 static int credential_rule(struct credentials *credentials, const struct policy_binding *binding,
@@ -52,7 +62,7 @@ static int credential_rule(struct credentials *credentials, const struct policy_
         !credential_copy(rule->value, sizeof(rule->value), target->value))
         return error_set(err, -E2BIG, "%s: the value for %s is longer than %zu bytes; move what is in it to the secret",
                          binding->source ? binding->source : "binding", target->host, sizeof(rule->value) - 1);
-    if (!credential_copy(rule->reference, sizeof(rule->reference), reference))
+    if (!credential_reference(rule->reference, sizeof(rule->reference), reference))
         return error_set(err, -E2BIG, "%s: the secret's reference for %s is longer than %zu bytes; put it in a script",
                          binding->source ? binding->source : "binding", target->host, sizeof(rule->reference) - 1);
     credentials->rule_count++;
@@ -196,6 +206,62 @@ int credentials_new(struct policy_model *model, struct credentials **ret_credent
     return r;
 }
 
+// ---- commands ----
+
+static const char *credential_command(const struct ipc_vault_rule *rule) {
+    return strncmp(rule->reference, "cmd:", 4) == 0 ? rule->reference + 4 : NULL;
+}
+
+static bool variable_of_kind(const struct policy_model *model, const char *name) {
+    static const struct {
+        enum policy_binding_kind kind;
+        const char *name;
+    } variables[] = {{POLICY_BINDING_GITHUB, "GITHUB_TOKEN"},
+                     {POLICY_BINDING_GITHUB, "GH_TOKEN"},
+                     {POLICY_BINDING_MISTRAL_API, "MISTRAL_API_KEY"}};
+    for (size_t i = 0; i < model->binding_count; i++)
+        for (size_t k = 0; k < ARRAY_LENGTH(variables); k++)
+            if (model->bindings[i].kind == variables[k].kind && strcmp(name, variables[k].name) == 0) return true;
+    return false;
+}
+
+static bool credential_suspects(const struct credentials *credentials, const struct policy_model *model, const char *entry) {
+    char name[IPC_ENV_NAME_SIZE];
+    if (!strchr(entry, '=') ||
+        snprintf(name, sizeof(name), "%.*s", (int)strcspn(entry, "="), entry) >= (int)sizeof(name))
+        return false;
+    if (variable_of_kind(model, name)) return true;
+    for (size_t i = 0; i < credentials->rule_count; i++) {
+        const char *command = credential_command(&credentials->rules[i]);
+        if (command && helper_names(command, name)) return true;
+    }
+    return false;
+}
+
+int credentials_part(struct credentials *credentials, const struct policy_model *model, const struct sandbox_spec *spec,
+                     struct error *err) {
+    struct sandbox_reach *reach = NULL;
+    if (!credentials) return 0;
+    int r = sandbox_reach_new(spec, &reach, err);
+    if (r == 0) r = helper_environment(reach, &credentials->environment, err);
+    for (size_t i = 0; r == 0 && i < credentials->rule_count; i++) {
+        const char *command = credential_command(&credentials->rules[i]);
+        if (command) r = helper_check(reach, credentials->environment, command, err);
+    }
+    sandbox_reach_free(reach);
+    for (char **entry = environ; r == 0 && *entry;) {
+        if (!credential_suspects(credentials, model, *entry)) {
+            entry++;
+            continue;
+        }
+        fprintf(stderr, "penstock: the variable %.*s may hold a secret that is bound: the command does not get it\n",
+                (int)strcspn(*entry, "="), *entry);
+        variable_wipe(*entry);
+        entry = environ;
+    }
+    return r;
+}
+
 // ---- the vault ----
 
 // Many rules are more than a channel holds at once.
@@ -214,7 +280,7 @@ static int credential_send(struct role *vault, enum ipc_type type, const void *b
 int credentials_start(struct credentials *credentials, struct role *vault, uid_t uid, gid_t gid, struct error *err) {
     struct ipc_vault_start start = {.uid = uid, .gid = gid};
     struct channel_message message;
-    int r = role_start(vault, ROLE_VAULT, 0, 0, err);
+    int r = role_start(vault, ROLE_VAULT, 0, 0, credentials->environment ? credentials->environment : environ, err);
     if (r == 0) r = role_send(vault, IPC_VAULT_START, &start, sizeof(start), NULL, 0, err);
     if (r == 0) r = role_expect(vault, IPC_VAULT_READY, &message, err);
     if (r < 0) return r;

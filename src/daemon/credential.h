@@ -18,8 +18,13 @@ struct credentials;
 // that is not set), -ENOMEM with a message.
 int credentials_new(struct policy_model *model, struct credentials **ret_credentials, struct error *err);
 void credentials_free(struct credentials *credentials); // NULL is fine
+// Before the sandbox: makes the environment of commands that give secrets, and refuses those that the sandbox could change.
+// Then variables that are likely to hold a bound secret (of a bound kind, or named in such a command) are wiped from this
+// process's environment, which the sandbox gets. 0, or a negative errno with a message. NULL: nothing is bound.
+int credentials_part(struct credentials *credentials, const struct policy_model *model, const struct sandbox_spec *spec,
+                     struct error *err);
 
-// The files that file: secrets are in, as they were named, one after the other; NULL behind the last.
+// The files that file: secrets are in, by absolute paths, one after the other; NULL behind the last.
 const char *credentials_file(const struct credentials *credentials, size_t index);
 
 // Starts the role and hands the values over; it becomes that user (uid 0: stays). Also in place of one that died.

@@ -145,7 +145,7 @@ void doctor_namespace_skeleton(struct doctor *doctor, struct doctor_finding *fin
     struct ipc_keeper_start start = {.uid = doctor->identity.uid, .gid = doctor->identity.gid,
                                      .ports = {.count = 3, .ports = {53, 80, 443}}}; // of a policy that can do without nft
     int rc = skeleton_choice_wish(&start.skeleton, &err);
-    if (rc == 0) rc = role_start(&doctor->keeper, ROLE_KEEPER, 0, 0, &err);
+    if (rc == 0) rc = role_start(&doctor->keeper, ROLE_KEEPER, 0, 0, NULL, &err);
     if (rc == 0) rc = role_send(&doctor->keeper, IPC_KEEPER_START, &start, sizeof(start), NULL, 0, &err);
     struct channel_message namespaces;
     if (rc == 0) rc = role_expect(&doctor->keeper, IPC_KEEPER_NAMESPACES, &namespaces, &err);

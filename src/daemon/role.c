@@ -31,12 +31,11 @@
 static const struct {
     const char *word;
     int (*main)(int channel);
-    bool environment; // keeps it: commands that give secrets need the user's
 } role_table[] = {
-    [ROLE_KEEPER] = {"@keeper", keeper_main, false},
-    [ROLE_RESOLVER] = {"@resolver", resolver_main, false},
-    [ROLE_GATE] = {"@gate", gate_main, false},
-    [ROLE_VAULT] = {"@vault", vault_main, true},
+    [ROLE_KEEPER] = {"@keeper", keeper_main},
+    [ROLE_RESOLVER] = {"@resolver", resolver_main},
+    [ROLE_GATE] = {"@gate", gate_main},
+    [ROLE_VAULT] = {"@vault", vault_main},
 };
 static_assert(ARRAY_LENGTH(role_table) == ROLE_COUNT, "one row a role");
 
@@ -79,7 +78,7 @@ static void role_unhandle(void) {
 }
 
 // In the child, in our memory: only async-signal-safe calls, and nothing written.
-static __attribute__((noinline)) void role_exec(int channel, char *const argv[], bool keeps_environment) {
+static __attribute__((noinline)) void role_exec(int channel, char *const argv[], char *const *given) {
     sigset_t none;
     sigemptyset(&none);
     role_unhandle();
@@ -87,15 +86,16 @@ static __attribute__((noinline)) void role_exec(int channel, char *const argv[],
     setsid();
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0) _exit(1);
+    if (chdir("/") < 0) _exit(1); // out of the folder that the sandbox may write: no relative path leads there
     if (channel == ROLE_CHANNEL) fcntl(channel, F_SETFD, 0);
     else if (dup2(channel, ROLE_CHANNEL) < 0) _exit(1);
     if (syscall(SYS_close_range, ROLE_CHANNEL + 1, ~0U, 0) < 0) _exit(1);
-    char *const environment[] = {NULL};
-    execve("/proc/self/exe", argv, keeps_environment ? environ : environment);
+    char *const none_given[] = {NULL};
+    execve("/proc/self/exe", argv, given ? given : none_given);
     _exit(1);
 }
 
-int role_start(struct role *role, enum role_kind kind, uid_t uid, gid_t gid, struct error *err) {
+int role_start(struct role *role, enum role_kind kind, uid_t uid, gid_t gid, char *const *environment, struct error *err) {
     int pair[2];
     char uid_text[16], gid_text[16];
     snprintf(uid_text, sizeof(uid_text), "%u", uid);
@@ -107,7 +107,7 @@ int role_start(struct role *role, enum role_kind kind, uid_t uid, gid_t gid, str
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, &before);
     pid_t pid = vfork(); // the child only executes: no copy of our memory
-    if (pid == 0) role_exec(pair[1], argv, role_table[kind].environment);
+    if (pid == 0) role_exec(pair[1], argv, environment);
     int saved = errno;
     sigprocmask(SIG_SETMASK, &before, NULL);
     close(pair[1]);

@@ -21,8 +21,9 @@ struct role {
 
 const char *role_name(enum role_kind kind);
 // Starts this very program in the role, in a session of its own (so that no signal of the terminal reaches it), with one
-// channel as its only descriptor besides standard error. uid 0: keeps the user. Only the vault keeps the environment.
-int role_start(struct role *role, enum role_kind kind, uid_t uid, gid_t gid, struct error *err);
+// channel as its only descriptor besides standard error, in the folder /.
+// uid 0: keeps the user. environment NULL: an empty one.
+int role_start(struct role *role, enum role_kind kind, uid_t uid, gid_t gid, char *const *environment, struct error *err);
 // Waits for a message of this type. An IPC_ERROR of the process, or its end, becomes the error.
 int role_expect(struct role *role, enum ipc_type type, struct channel_message *ret_message, struct error *err);
 int role_send(struct role *role, enum ipc_type type, const void *body, size_t len, const int *fds, size_t fd_count,

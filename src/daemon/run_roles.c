@@ -51,7 +51,7 @@ int run_start_role(struct run *run, enum role_kind kind, struct error *err) {
     const struct sandbox_identity *identity = &run->spec.identity;
     bool drop = identity->from_root && kind != ROLE_KEEPER;
     return role_start(&run->roles[kind], kind, drop ? identity->uid + ROLE_USERS : 0,
-                      drop ? identity->gid + ROLE_USERS : 0, err);
+                      drop ? identity->gid + ROLE_USERS : 0, NULL, err);
 }
 
 // With the channel of the first gate: the skeleton is built once, leading to it.

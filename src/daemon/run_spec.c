@@ -63,9 +63,10 @@ int run_fill_spec(struct run *run, struct error *err) {
     const struct daemon_run *options = run->options;
     struct sandbox_spec *spec = &run->spec;
     int rc = spec_state(run, err);
+    if (rc == 0) rc = credentials_part(run->credentials, options->model, spec, err);
     if (rc < 0) return rc;
     const char *state = run->state_folder && access(run->state_folder, F_OK) == 0 ? run->state_folder : NULL;
-    const char *const trusted[] = {options->policy_file, options->node_config, options->log_file, state};
+    const char *const trusted[] = {options->policy_file, options->node_config, options->upstream_ca, options->log_file, state};
     for (size_t i = 0; i < ARRAY_LENGTH(trusted); i++)
         if (trusted[i] && strcmp(trusted[i], "-") != 0) run->protects[spec->protect_count++] = trusted[i];
     if (state) run->hides[spec->hide_count++] = state;
@@ -80,7 +81,7 @@ int run_fill_spec(struct run *run, struct error *err) {
     spec->protects = run->protects;
     spec->hides = run->hides;
     spec->secrets = run->secrets;
-    spec->environment = environ; // without what credentials_new took out
+    spec->environment = environ; // without what credentials_new and credentials_part took out
     return 0;
 }
 

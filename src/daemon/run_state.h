@@ -23,7 +23,7 @@ struct run {
     struct sandbox_process *process;
     struct decision_log *log;
     char *state_folder;              // of the vault; NULL: there is no place for one
-    const char *protects[4], *hides[3], **secrets; // of spec
+    const char *protects[5], *hides[3], **secrets; // of spec
     char **placeholders;
     char name[64];
     int user_namespace, net_namespace, signals, host_watch, child;

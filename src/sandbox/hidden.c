@@ -24,6 +24,7 @@
 #include "sandbox/home.h"
 #include "sandbox/place.h"
 #include "sandbox/protect.h"
+#include "sandbox/reach.h"
 
 #define HIDDEN_DEPTH 4
 
@@ -126,7 +127,11 @@ static int check_secret(const struct sandbox_spec *spec, const struct exposure *
     if (at)
         return error_set(err, -EINVAL, "secret file:%s: the sandbox would see \"%s\"; move the file out of the folders that it "
                          "is given, or keep the secret with `penstock secret set NAME` and bind store:NAME", path, at);
-    return real ? protect_check_way(exposure, path, spec->cwd, err) : 0;
+    if (real) return protect_check_way(exposure, path, spec->cwd, err);
+    // Once the sandbox makes one there, it would be a link to another file of the user.
+    if (!reach_changes(exposure, path, spec->cwd)) return 0;
+    return error_set(err, -EINVAL, "secret file:%s: the sandbox could make that file; name it by its real path, out of the "
+                     "folders that the sandbox is given", path);
 }
 
 // ---- all ----

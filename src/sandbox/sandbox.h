@@ -57,6 +57,13 @@ struct sandbox_spec {
 // -EACCES: exit 126), that bubblewrap is there. 0 or a negative errno with one message that quotes the input.
 int sandbox_process_check(const struct sandbox_spec *spec, struct error *err);
 
+// What the command will be able to change of the host's files, so that nobody outside executes or opens that for it.
+struct sandbox_reach;
+int sandbox_reach_new(const struct sandbox_spec *spec, struct sandbox_reach **ret_reach, struct error *err);
+// Whether it could change the file of this path, or to which file the path leads: now, or once there is one.
+bool sandbox_reach_has(const struct sandbox_reach *reach, const char *path);
+void sandbox_reach_free(struct sandbox_reach *reach); // NULL is fine
+
 struct sandbox_process;
 // The start in three steps. Prepare checks as above, and makes what the start needs. Begin starts bubblewrap, whose settings
 // are the caller's at this moment (see below); the command waits for its release, which fails if anything did. What the spec

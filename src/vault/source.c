@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A loop over the channel and the commands that run. A command is `sh -c` in a session of its own, with nothing as
-// input, its standard error thrown away (it may show the secret), and its output in a pipe whose reading end goes to
-// the vault. When it ends, or its time is over, its whole process group is killed before it is reaped, while the number
+// A loop over the channel and the commands that run. A command is `sh -c` in a session of its own, in the
+// folder / (what a sandbox wrote where the user is must not count), with nothing as input, its standard error thrown away (it
+// may show the secret), and its output in a pipe whose reading end goes to the vault. When it ends, or its time is over, its whole process group is killed before it is reaped, while the number
 // is still its.
 #include "vault/source.h"
 
@@ -190,6 +190,7 @@ static bool source_serve(struct source *source) {
 
 int source_main(int channel, int command_ms) {
     struct source source = {.channel = channel, .command_ms = command_ms};
+    if (chdir("/") < 0) return 1; // where it was started a sandbox may write
     for (bool open = true; open;) {
         struct pollfd items[SOURCE_COMMANDS_MAX + 1];
         for (size_t i = 0; i < SOURCE_COMMANDS_MAX; i++)

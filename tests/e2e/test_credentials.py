@@ -4,6 +4,7 @@ import base64
 import os
 import re
 import signal
+import subprocess
 import time
 
 import pytest
@@ -365,6 +366,77 @@ def test_scrub(box, secrets):
                 done = guest.run(f"curl -sS -i {version} https://{host}/headers https://{host}/cookies")
                 assert done["code"] == 0 and value not in done["out"] and "two" in done["out"], done
                 assert "uthorization" in done["out"], done
+
+
+# ---- what the sandbox writes must not decide outside of it ----
+
+def test_commands_run_nothing_of_the_sandbox(box):
+    """Not by the configuration in its working directory, nor by a folder of PATH that it can write."""
+    box.lab.service("bound")
+    marker, folder = os.path.join(box.home, "ran-outside"), box.path("bin")
+    os.makedirs(folder, exist_ok=True)
+    box.give(folder)
+    fill = "cmd:printf 'protocol=https\\nhost=github.com\\n\\n' | git credential fill | sed -n 's/^password=//p'"
+    credentials = [{"host": "keys.example", "header": "X-Key", "secret": fill},
+                   {"host": "h1.example", "header": "X-Key", "secret": "cmd:give-token"},
+                   {"host": "h2.example", "header": "X-Key", "secret": "cmd:printf 'labtok:%s' \"$(pwd)\""}]
+    with Guest(box, credentials, {"PATH": f"{folder}:bin:.:{os.environ['PATH']}"}) as guest:
+        tool = f"echo '#!/bin/sh\nid >>{marker}; echo stolen' >bin/give-token; chmod +x bin/give-token; cp bin/give-token ."
+        done = guest.run("sh", "-c", f"{tool}; git init -q .; git config credential.helper '!f(){{ id >>{marker}; echo username=x; echo password=x; }};f'")
+        assert done["code"] == 0, done
+        for host in ("keys.example", "h1.example"):
+            answers, seen = since(box, lambda host=host: guest.request(host), event="request")
+            assert answers[0].status == 502 and not seen, (host, answers, seen)
+        _, seen = since(box, lambda: guest.request("h2.example"), event="request")
+        assert got(seen, "x-key") == [["labtok:/"]], seen
+    assert not os.path.exists(marker)
+
+
+def test_secrets_that_the_sandbox_could_choose(box):
+    """Refused before anything runs."""
+    link, folder = os.path.join(box.home, "link"), os.path.join(box.home, "bin")
+    os.makedirs(folder, exist_ok=True)
+    for path, target in ((link, box.project), (os.path.join(folder, "tool"), box.path("tool")), (os.path.join(box.home, "loose"), box.path("none"))):
+        if not os.path.lexists(path):
+            os.symlink(target, path)
+    box.file("tool", "#!/bin/sh\n", 0o755)
+    second = os.path.join(box.home, "second")
+    if box.lab.starter == "root":  # who cannot mount has none
+        os.makedirs(second, exist_ok=True)
+        subprocess.run(["mount", "--bind", box.project, second], check=True)
+    for secret, more in ((f"cmd:{second if box.lab.starter == 'root' else box.project}/tool", []), (f"cmd:{box.project}/tool", []), ("cmd:./tool", []), ("cmd:true | tool", []), ("cmd:sh ~/link/later", []),
+                         ("cmd:true", ["--write", box.home]), (f"file:{link}/later", []), (f"file:{box.home}/loose", []), ("file:later", [])):
+        result = box.run(["--allow", "keys.example", "--bind", f"header:keys.example:X={secret}", *more], "true", env={"PATH": f"{folder}:/usr/bin:/bin"})
+        assert result.code == 125 and result.err.count("\n") == 1 and f"secret {secret}"[:10] in result.err, (secret, result)
+    if box.lab.starter == "root":
+        subprocess.run(["umount", second], check=True)
+
+
+def test_variables_of_a_bound_secret(box, secrets):
+    """Whether or not it comes from there: they are likely to hold it."""
+    box.lab.service("bound")
+    credentials = [{"binding": "github", "secret": secrets.put("github", TOKEN)},
+                   {"host": "keys.example", "header": "X-Key", "secret": "cmd:printf %s \"$NAMED\""}]
+    policy = {"allow": [{"host": host} for host in ("github.com", "api.github.com", "keys.example")], "credentials": credentials}
+    env = {"GITHUB_TOKEN": TOKEN, "GH_TOKEN": "labtok_another", "NAMED": "labtok_named", "OTHER": "kept"}
+    result, seen = since(box, lambda: box.run(policy, "sh", "-c", "env; curl -sS -o /dev/null https://keys.example/headers", env=env), event="request")
+    assert result.code == 0 and "labtok" not in result.out and "OTHER=kept" in result.out, result
+    assert got(seen, "x-key") == [["labtok_named"]], seen
+
+
+def test_files_of_the_next_run(box):
+    """A policy that was standard input cannot be read again nor written; the file of --upstream-ca cannot be written."""
+    policy = os.path.join(box.home, "input.json")
+    with open(policy, "w", encoding="utf-8") as file:
+        file.write('{"dialect": "e2b", "network": {"allowOut": ["keys.example"], "denyOut": ["0.0.0.0/0"], "rules": {"keys.example": '
+                   '[{"transform": {"headers": {"X-Key": "labtok_inline"}}}]}}}')
+    box.file("more-roots.pem", open(box.lab.ca, encoding="utf-8").read())
+    script = ("import os\nos.path.samefile('/proc/self/fd/0', '/dev/null') or print('input', os.lseek(0, 0, 0), os.read(0, 9999))\n"
+              "for change in (lambda: open('more-roots.pem', 'a'), lambda: os.rename('more-roots.pem', 'x'), lambda: os.remove('more-roots.pem')):\n"
+              "    try:\n        change()\n        print('changed')\n    except OSError:\n        pass\nprint('end')")
+    with open(policy, encoding="utf-8") as file:
+        result = box.raw(*box.arguments(["--policy", "-", "--upstream-ca", "more-roots.pem"], ["/usr/bin/python3", "-c", script]), stdin=file)
+    assert result.code == 0 and result.out == "end\n", result
 
 
 def test_without_scrub_it_is_given_back(guest, secrets):

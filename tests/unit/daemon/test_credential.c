@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "daemon/credential.h"
 #include "daemon/daemon.h"
+#include "daemon/helper.h"
 #include "policy/model.h"
 
 static struct policy_model *bound(const char *first, const char *second) {
@@ -167,9 +168,132 @@ static void test_literal(void **state) {
     policy_model_free(model);
 }
 
+// ---- commands that give secrets ----
+
+static char base[] = "/tmp/penstock-helper-XXXXXX", *project;
+
+static char *under(const char *name) {
+    static char text[8][256];
+    static size_t next;
+    char *result = text[next++ % ARRAY_LENGTH(text)];
+    snprintf(result, sizeof(text[0]), "%s/%s", base, name);
+    return result;
+}
+
+static void program(const char *path) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0755);
+    assert_true(fd >= 0);
+    close(fd);
+}
+
+static int part(const char *command, struct error *err) {
+    struct credentials *credentials = NULL;
+    char binding[512];
+    snprintf(binding, sizeof(binding), "header:x.example:X-Key=%s", command);
+    struct policy_model *model = bound("github=file:relative", binding);
+    struct sandbox_spec spec = {.cwd = project};
+    *err = (struct error){0};
+    int r = credentials_new(model, &credentials, err);
+    if (r == 0) r = credentials_part(credentials, model, &spec, err);
+    if (r == 0) {
+        char cwd[256];
+        assert_non_null(getcwd(cwd, sizeof(cwd)));
+        assert_string_equal(credentials_file(credentials, 0) + strlen(cwd), "/relative");
+    }
+    credentials_free(credentials);
+    policy_model_free(model);
+    return r;
+}
+
+static int setup_commands(void **state) {
+    (void)state;
+    static const char *const folders[] = {"home", "home/bin", "home/project", "home/project/bin"};
+    if (!mkdtemp(base)) return -1;
+    for (size_t i = 0; i < ARRAY_LENGTH(folders); i++) assert_int_equal(mkdir(under(folders[i]), 0755), 0);
+    program(under("home/bin/good"));
+    program(under("home/project/bin/evil"));
+    assert_int_equal(symlink("../project/bin/evil", under("home/bin/linked")), 0);
+    assert_int_equal(symlink("/usr/bin", under("home/project/usr")), 0);
+    assert_int_equal(symlink("project/none", under("home/dangling")), 0);
+    project = strdup(under("home/project"));
+    setenv("HOME", under("home"), 1);
+    return 0;
+}
+
+static int teardown_commands(void **state) {
+    (void)state;
+    static const char *const names[] = {"home/dangling", "home/project/usr", "home/bin/linked", "home/project/bin/evil",
+                                        "home/bin/good", "home/project/bin", "home/project", "home/bin", "home", ""};
+    for (size_t i = 0; i < ARRAY_LENGTH(names); i++) remove(under(names[i]));
+    free(project);
+    return 0;
+}
+
+static void test_commands(void **state) {
+    (void)state;
+    char path[2048];
+    struct error err;
+    snprintf(path, sizeof(path), "%s/bin:bin::.:%s/usr:%s/home/bin:/usr/bin:/bin", project, project, base);
+    setenv("PATH", path, 1);
+    static const char *const good[] = {"cmd:good token | tr a b", "cmd:printf x", "cmd:evil", "cmd:A=b good ./file a/b", "cmd:~/bin/good",
+                                       "cmd:\"$NOWHERE/x\""};
+    for (size_t i = 0; i < ARRAY_LENGTH(good); i++)
+        if (part(good[i], &err) < 0) fail_msg("%s: %s", good[i], err.text);
+    static const char *const bad[] = {"cmd:linked", "cmd:true;linked", "cmd:x=$(linked)", "cmd:./token", "cmd:bin/evil",
+                                      "cmd:~/project/bin/evil", "cmd:sh \"${HOME}/project/later\"", "cmd:cat $HOME/dangling"};
+    for (size_t i = 0; i < ARRAY_LENGTH(bad); i++)
+        if (part(bad[i], &err) != -EINVAL) fail_msg("%s is taken", bad[i]);
+    snprintf(path, sizeof(path), "cmd:%s/usr/true", project); // it could be another folder tomorrow
+    assert_int_equal(part(path, &err), -EINVAL);
+    assert_non_null(strstr(err.text, path));
+    setenv("HOME", project, 1);
+    assert_int_equal(part("cmd:printf x", &err), -EINVAL);
+    assert_non_null(strstr(err.text, "home folder"));
+    setenv("HOME", under("home"), 1);
+}
+
+static void test_variables(void **state) {
+    (void)state;
+    char text[1024];
+    struct error err;
+    setenv("GITHUB_TOKEN", "one", 1);
+    setenv("GH_TOKEN", "two", 1);
+    setenv("NAMED", "three", 1);
+    setenv("OTHER", "four", 1);
+    setenv("MISTRAL_API_KEY", "not bound", 1);
+    assert_int_equal(part("cmd:printf \"${NAMED}$HOME$OTHERS\"", &err), 0);
+    static const char *const gone[] = {"GITHUB_TOKEN", "GH_TOKEN", "NAMED"};
+    for (size_t i = 0; i < ARRAY_LENGTH(gone); i++) assert_null(getenv(gone[i]));
+    static const char *const left[] = {"OTHER", "MISTRAL_API_KEY", "HOME", "PATH"};
+    for (size_t i = 0; i < ARRAY_LENGTH(left); i++) assert_non_null(getenv(left[i]));
+    // The command has what it names; what lists name in the project is gone from them.
+    snprintf(text, sizeof(text), "%s/lib:/usr/lib::%s/more", project, project);
+    setenv("NAMED", "three", 1);
+    setenv("PYTHONPATH", text, 1);
+    setenv("BASH_ENV", under("home/project/rc"), 1);
+    setenv("PENSTOCK_TEST", under("home/project/state"), 1);
+    struct sandbox_spec spec = {.cwd = project};
+    struct sandbox_reach *reach = NULL;
+    char **environment = NULL;
+    assert_int_equal(sandbox_reach_new(&spec, &reach, &err), 0);
+    assert_int_equal(helper_environment(reach, &environment, &err), 0);
+    unsigned seen = 0;
+    for (char **entry = environment; *entry; entry++) {
+        seen += strcmp(*entry, "NAMED=three") == 0 || strcmp(*entry, "PYTHONPATH=/usr/lib:") == 0 ||
+                strncmp(*entry, "PENSTOCK_TEST=/", 15) == 0;
+        assert_int_not_equal(strncmp(*entry, "BASH_ENV", 8), 0);
+        if (strncmp(*entry, "PATH=", 5) == 0) assert_null(strstr(*entry, project));
+    }
+    assert_int_equal(seen, 3);
+    helper_environment_free(environment);
+    sandbox_reach_free(reach);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_life), cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_copies), cmocka_unit_test(test_literal)};
+                                       cmocka_unit_test(test_copies), cmocka_unit_test(test_literal),
+                                       cmocka_unit_test_setup_teardown(test_commands, setup_commands, NULL),
+                                       cmocka_unit_test_teardown(test_variables, teardown_commands)};
     int status;
     if (daemon_role(argc, argv, &status)) return status; // the roles are this program, executed again
     if (argc == 1) {

@@ -199,6 +199,10 @@ static void test_command(void **state) {
     assert_secret(secret, "2");
     assert_int_equal(rig.changes, 1);
     secret_unref(secret);
+    secret = ref("cmd:", "/bin/pwd"); // not where the user is, and a sandbox may write
+    assert_int_equal(rig_fetch(&rig, secret), 0);
+    assert_secret(secret, "/");
+    secret_unref(secret);
 }
 
 static int command_status(const char *script) {
