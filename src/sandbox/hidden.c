@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files and folders are known by device and inode, and looked for in the walk that finds sockets (unix_mask.c): so a bind
-// mount, a hard link or a link to them hides as little as --read of a folder above. A folder gets an empty one over it, a file
+// Files and folders are known by device and inode, and looked for in the walk that finds sockets (unix_mask.c): so a
+// hard link or a link to them hides as little as --read of a folder above. A folder gets an empty one over it, a file
 // /dev/null.
+//
+// What a mount shows at a second place is refused (alias.c), since it need not have these inodes.
 //
 // A file: secret is not hidden but refused: who rotates it renames another file over it, and that takes a mount away; and
 // whoever may write its folder could make a link to any file of the user there.
@@ -89,6 +91,19 @@ static int add_tree(struct hidden *hidden, int parent, const char *name, int fla
     return r;
 }
 
+static int add_root(struct hidden *hidden, const char *path) {
+    char *real = realpath(path, NULL);
+    if (!real) return errno == ENOMEM ? -ENOMEM : 0;
+    char **roots = realloc(hidden->roots, (hidden->root_count + 1) * sizeof(*roots));
+    if (!roots) {
+        free(real);
+        return -ENOMEM;
+    }
+    hidden->roots = roots;
+    hidden->roots[hidden->root_count++] = real;
+    return add_tree(hidden, AT_FDCWD, real, 0, 0);
+}
+
 // ---- the user's items ----
 
 static int check_items(const struct hidden *hidden, const struct exposure *exposure, struct error *err) {
@@ -138,16 +153,16 @@ static int add_people(struct hidden *hidden, const char *cwd) {
     for (size_t i = 0; r == 0 && i < homes.count; i++) {
         char path[PATH_MAX];
         if (snprintf(path, sizeof(path), "%s/.local/state/penstock", homes.entries[i].path) < (int)sizeof(path))
-            r = add_tree(hidden, AT_FDCWD, path, 0, 0);
+            r = add_root(hidden, path);
     }
     home_list_done(&homes);
-    return r == 0 ? add_tree(hidden, AT_FDCWD, "/var/lib/penstock", 0, 0) : r;
+    return r == 0 ? add_root(hidden, "/var/lib/penstock") : r;
 }
 
 int hidden_collect(const struct sandbox_spec *spec, const struct exposure *exposure, struct hidden *hidden,
                    struct error *err) {
     int r = add_people(hidden, spec->cwd);
-    for (size_t i = 0; r == 0 && i < spec->hide_count; i++) r = add_tree(hidden, AT_FDCWD, spec->hides[i], 0, 0);
+    for (size_t i = 0; r == 0 && i < spec->hide_count; i++) r = add_root(hidden, spec->hides[i]);
     for (size_t i = 0; r == 0 && i < spec->secret_count; i++) r = add_tree(hidden, AT_FDCWD, spec->secrets[i], 0, 0);
     if (r < 0) return error_set(err, r, "penstock's own files cannot be hidden from the sandbox: %s", strerror(-r));
     if (hidden->count > 0) qsort(hidden->files, hidden->count, sizeof(*hidden->files), by_inode);
@@ -156,6 +171,8 @@ int hidden_collect(const struct sandbox_spec *spec, const struct exposure *expos
 }
 
 void hidden_done(struct hidden *hidden) {
+    for (size_t i = 0; i < hidden->root_count; i++) free(hidden->roots[i]);
+    free(hidden->roots);
     free(hidden->files);
     *hidden = (struct hidden){0};
 }

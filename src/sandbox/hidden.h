@@ -15,6 +15,8 @@ struct hidden_file {
 struct hidden {
     struct hidden_file *files; // sorted, so that one is found whatever its name
     size_t count, size;
+    char **roots; // real paths of the folders and files that are hidden with what is in them; file: secrets are none
+    size_t root_count;
 };
 
 // spec->hides and the state folders of the machine's people, with what is in them; and spec->secrets, which are refused
