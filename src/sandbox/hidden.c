@@ -119,6 +119,34 @@ static int check_items(const struct hidden *hidden, const struct exposure *expos
 
 // ---- file: secrets ----
 
+static int add_folder(struct hidden *hidden, const char *path) {
+    struct stat st;
+    const char *slash = strrchr(path, '/');
+    AUTO_FREE char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : NULL;
+    if (!folder) return -ENOMEM;
+    if (stat(folder, &st) < 0) return 0;
+    struct hidden_file *folders = realloc(hidden->folders, (hidden->folder_count + 1) * sizeof(*folders));
+    if (!folders) return -ENOMEM;
+    hidden->folders = folders;
+    hidden->folders[hidden->folder_count++] = (struct hidden_file){st.st_dev, st.st_ino};
+    return 0;
+}
+
+// What it is now, and where it is looked for, by its name and behind links.
+static int add_secret(struct hidden *hidden, const char *path, const char *cwd) {
+    char given[PATH_MAX];
+    AUTO_FREE char *real = realpath(path, NULL);
+    int r = real ? add_tree(hidden, AT_FDCWD, real, 0, 0) : 0;
+    if (r == 0 && real) r = add_folder(hidden, real);
+    return r == 0 && place_normalise(path, cwd, given) ? add_folder(hidden, given) : r;
+}
+
+bool hidden_is_folder_of_secret(const struct hidden *hidden, dev_t device, ino_t inode) {
+    for (size_t i = 0; i < hidden->folder_count; i++)
+        if (hidden->folders[i].device == device && hidden->folders[i].inode == inode) return true;
+    return false;
+}
+
 // Whether the command could read it there, as far as a name goes.
 static bool seen(const struct sandbox_spec *spec, const struct exposure *exposure, const char *path) {
     struct stat st;
@@ -163,7 +191,7 @@ int hidden_collect(const struct sandbox_spec *spec, const struct exposure *expos
                    struct error *err) {
     int r = add_people(hidden, spec->cwd);
     for (size_t i = 0; r == 0 && i < spec->hide_count; i++) r = add_root(hidden, spec->hides[i]);
-    for (size_t i = 0; r == 0 && i < spec->secret_count; i++) r = add_tree(hidden, AT_FDCWD, spec->secrets[i], 0, 0);
+    for (size_t i = 0; r == 0 && i < spec->secret_count; i++) r = add_secret(hidden, spec->secrets[i], spec->cwd);
     if (r < 0) return error_set(err, r, "penstock's own files cannot be hidden from the sandbox: %s", strerror(-r));
     if (hidden->count > 0) qsort(hidden->files, hidden->count, sizeof(*hidden->files), by_inode);
     for (size_t i = 0; r == 0 && i < spec->secret_count; i++) r = check_secret(spec, exposure, spec->secrets[i], err);
@@ -173,6 +201,7 @@ int hidden_collect(const struct sandbox_spec *spec, const struct exposure *expos
 void hidden_done(struct hidden *hidden) {
     for (size_t i = 0; i < hidden->root_count; i++) free(hidden->roots[i]);
     free(hidden->roots);
+    free(hidden->folders);
     free(hidden->files);
     *hidden = (struct hidden){0};
 }

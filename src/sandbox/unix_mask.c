@@ -44,6 +44,7 @@ struct walk {
     size_t mounts;       // entries of the mask that were there before: mounted procfs, not to be entered
     size_t seen, limit;  // names
     bool privileged;     // whether to look for programs with privilege
+    bool of_secret;      // it ended at the folder of a file: secret
     bool of_system;      // nothing of the user's: limits end the walk instead of refusing
     char path[PATH_MAX]; // of the folder that is being walked, inside the sandbox
     size_t len;
@@ -134,9 +135,12 @@ static int walk_folder(struct walk *walk, int parent, const char *name, unsigned
     int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) return 0; // gone meanwhile
     struct stat st;
-    if (fd >= 0 && walk->hidden && walk->hidden->count > 0 && fstat(fd, &st) == 0 && hidden_has(walk->hidden, st.st_dev, st.st_ino)) {
-        close(fd);
-        return unix_mask_add(walk->mask, UNIX_MASK_FOLDER, walk->path);
+    if (fd >= 0 && walk->hidden && walk->hidden->count > 0 && fstat(fd, &st) == 0) {
+        bool hidden = hidden_has(walk->hidden, st.st_dev, st.st_ino);
+        walk->of_secret = !hidden && hidden_is_folder_of_secret(walk->hidden, st.st_dev, st.st_ino);
+        if (hidden || walk->of_secret) close(fd);
+        if (hidden) return unix_mask_add(walk->mask, UNIX_MASK_FOLDER, walk->path);
+        if (walk->of_secret) return -EINVAL;
     }
     if (fd >= 0 && faccessat(fd, ".", X_OK, AT_EACCESS) < 0) {
         close(fd);
@@ -185,6 +189,9 @@ static int walk_shared(const struct exposure *exposure, const struct hidden *hid
         struct walk walk = {.mask = mask, .hidden = hidden, .mounts = mounts, .limit = UNIX_MASK_FILES_MAX};
         walk.privileged = exposure->from_root && item->writable;
         int r = walk_root(&walk, item->source, item->target);
+        if (walk.of_secret)
+            return error_set(err, r, "\"%s\" would show the sandbox the folder of a file: secret; unmount it, or share folders "
+                             "that do not have it", walk.path);
         if (r == -E2BIG)
             return error_set(
                 err, r,

@@ -13,7 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,7 +26,7 @@
 #include "sandbox/mountinfo.h"
 #include "sandbox/unix_mask.h"
 
-static char base[64]; // a tmpfs in the case's namespace, $B in scripts
+static char base[64]; // a tmpfs in the case's namespace, $B in scripts; with a socket, s
 
 // Everywhere: a state folder, a secret, a policy and its folder, and a project that holds none of them.
 #define TREE "cd $B; mkdir -p people/state/ca secrets policy links other up wk 'a b,c:d\\e' project/d project/e; touch project/f; " \
@@ -34,6 +36,8 @@ struct test_case {
     const char *name, *mounts;
     const char *fault; // a part of the message, with $B; NULL: none
     const char *cwd, *state, *policy, *read; // below $B, unless the usual ones
+    const char *mask; // must be hidden
+    bool walk;        // by the walk alone
 };
 
 #define OVERLAY "mount -t overlay overlay -o upperdir=$B/up,workdir=$B/wk,lowerdir="
@@ -56,6 +60,8 @@ static const struct test_case cases[] = {
     {"a link to a policy", "mount --bind links project/d", "change \"$B/links/p\" as \"$B/project/d/p\"", .policy = "links/p"},
     {"a mount above the project", "mkdir people/project; mount --bind people other", "mount on \"$B/other\"", .cwd = "other", .policy = "policy/p"},
     {"one without any", "mkdir people/project; mount --bind people other", NULL, .cwd = "other/project"},
+    {"both in one overlay", "mkdir people/project; " OVERLAY "$B/people other", NULL, .cwd = "other/project", .state = "other/state"},
+    {"a policy in a mount of the project", "mount --bind policy project/d", NULL, .policy = "project/d/p"},
     {"a state folder with a mount of its own", "mount --bind other project/d", NULL, .state = "project/d"},
     {"and with one in it", "mount --bind people/state/ca people/state/ca", NULL},
     {"a second name", "ln secrets/k other/k2; mount --bind other/k2 project/f", "mount on \"$B/project/f\" would let the sandbox see keys"},
@@ -73,6 +79,10 @@ static const struct test_case cases[] = {
      "as \"$B/project/d/people/state\"", .state = "a b,c:d\\e/people/state"},
     {"what an overlay holds, by its layer", OVERLAY "$B/people other; mkdir other/new; mount --bind up project/d", "as \"$B/project/d/new\"", .state = "other/new"},
     {"an overlay over its own layer", OVERLAY "$B/people people; mount -t tmpfs x project/e", NULL},
+    {"a secret's folder under another device", "mount --bind secrets project/d", "\"$B/project/d\" would show the sandbox the folder", .walk = true},
+    {"a socket over a file", "mount --bind s project/f", NULL, .mask = "project/f"},
+    {"a socket over a file, by a link", "touch other/f; ln -s other via; mount --bind s other/f", NULL,
+     .read = "via", .mask = "via/f"},
     {"an overlay with unknown layers", OVERLAY "policy:other project/d", "the overlay on \"$B/project/d\""},
 };
 
@@ -114,6 +124,23 @@ static void enter(void) {
         put_map("/proc/self/gid_map", map);
     }
     if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || mount("x", base, "tmpfs", 0, NULL) < 0) _exit(5);
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s/s", base);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0) _exit(8);
+    close(fd);
+}
+
+// What unix_mask_collect finds, with the mounts' list or without one.
+static int collect(const struct exposure *exposure, const struct hidden *hidden, const struct mountinfo *mounts, const char *mask,
+                   struct error *err) {
+    struct unix_mask found;
+    char path[256];
+    int r = unix_mask_collect(exposure, hidden, mounts, &found, err);
+    for (size_t i = 0; r == 0 && i < found.count; i++)
+        if (mask && strcmp(found.entries[i].path, below(mask, path)) == 0) mask = NULL;
+    if (r == 0) unix_mask_done(&found);
+    return r == 0 && mask ? error_set(err, -EINVAL, "nothing hides it") : r;
 }
 
 static int check(const struct test_case *test, struct error *err) {
@@ -132,7 +159,9 @@ static int check(const struct test_case *test, struct error *err) {
     r = hidden_collect(&spec, &exposure, &hidden, err);
     if (r == 0) r = mountinfo_read(&mounts, err);
     if (r == 0) {
-        r = alias_check(&spec, &exposure, &hidden, &mounts, err);
+        static const struct mountinfo none;
+        if (!test->walk) r = alias_check(&spec, &exposure, &hidden, &mounts, err);
+        if (r == 0) r = collect(&exposure, &hidden, test->walk ? &none : &mounts, test->mask, err);
         mountinfo_done(&mounts);
     }
     hidden_done(&hidden);
