@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files and folders are known by device and inode, and looked for in the walk that finds sockets (unix_mask.c): so a bind
-// mount, a hard link or a link to them hides as little as --read of a folder above. A folder gets an empty one over it, a file
+// Files and folders are known by device and inode, and looked for in the walk that finds sockets (unix_mask.c): so a
+// hard link or a link to them hides as little as --read of a folder above. A folder gets an empty one over it, a file
 // /dev/null.
+//
+// What a mount shows at a second place is refused (alias.c), since it need not have these inodes.
 //
 // A file: secret is not hidden but refused: who rotates it renames another file over it, and that takes a mount away; and
 // whoever may write its folder could make a link to any file of the user there.
@@ -90,6 +92,19 @@ static int add_tree(struct hidden *hidden, int parent, const char *name, int fla
     return r;
 }
 
+static int add_root(struct hidden *hidden, const char *path) {
+    char *real = realpath(path, NULL);
+    if (!real) return errno == ENOMEM ? -ENOMEM : 0;
+    char **roots = realloc(hidden->roots, (hidden->root_count + 1) * sizeof(*roots));
+    if (!roots) {
+        free(real);
+        return -ENOMEM;
+    }
+    hidden->roots = roots;
+    hidden->roots[hidden->root_count++] = real;
+    return add_tree(hidden, AT_FDCWD, real, 0, 0);
+}
+
 // ---- the user's items ----
 
 static int check_items(const struct hidden *hidden, const struct exposure *exposure, struct error *err) {
@@ -104,6 +119,34 @@ static int check_items(const struct hidden *hidden, const struct exposure *expos
 }
 
 // ---- file: secrets ----
+
+static int add_folder(struct hidden *hidden, const char *path) {
+    struct stat st;
+    const char *slash = strrchr(path, '/');
+    AUTO_FREE char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : NULL;
+    if (!folder) return -ENOMEM;
+    if (stat(folder, &st) < 0) return 0;
+    struct hidden_file *folders = realloc(hidden->folders, (hidden->folder_count + 1) * sizeof(*folders));
+    if (!folders) return -ENOMEM;
+    hidden->folders = folders;
+    hidden->folders[hidden->folder_count++] = (struct hidden_file){st.st_dev, st.st_ino};
+    return 0;
+}
+
+// What it is now, and where it is looked for, by its name and behind links.
+static int add_secret(struct hidden *hidden, const char *path, const char *cwd) {
+    char given[PATH_MAX];
+    AUTO_FREE char *real = realpath(path, NULL);
+    int r = real ? add_tree(hidden, AT_FDCWD, real, 0, 0) : 0;
+    if (r == 0 && real) r = add_folder(hidden, real);
+    return r == 0 && place_normalise(path, cwd, given) ? add_folder(hidden, given) : r;
+}
+
+bool hidden_is_folder_of_secret(const struct hidden *hidden, dev_t device, ino_t inode) {
+    for (size_t i = 0; i < hidden->folder_count; i++)
+        if (hidden->folders[i].device == device && hidden->folders[i].inode == inode) return true;
+    return false;
+}
 
 // Whether the command could read it there, as far as a name goes.
 static bool seen(const struct sandbox_spec *spec, const struct exposure *exposure, const char *path) {
@@ -143,17 +186,17 @@ static int add_people(struct hidden *hidden, const char *cwd) {
     for (size_t i = 0; r == 0 && i < homes.count; i++) {
         char path[PATH_MAX];
         if (snprintf(path, sizeof(path), "%s/.local/state/penstock", homes.entries[i].path) < (int)sizeof(path))
-            r = add_tree(hidden, AT_FDCWD, path, 0, 0);
+            r = add_root(hidden, path);
     }
     home_list_done(&homes);
-    return r == 0 ? add_tree(hidden, AT_FDCWD, "/var/lib/penstock", 0, 0) : r;
+    return r == 0 ? add_root(hidden, "/var/lib/penstock") : r;
 }
 
 int hidden_collect(const struct sandbox_spec *spec, const struct exposure *exposure, struct hidden *hidden,
                    struct error *err) {
     int r = add_people(hidden, spec->cwd);
-    for (size_t i = 0; r == 0 && i < spec->hide_count; i++) r = add_tree(hidden, AT_FDCWD, spec->hides[i], 0, 0);
-    for (size_t i = 0; r == 0 && i < spec->secret_count; i++) r = add_tree(hidden, AT_FDCWD, spec->secrets[i], 0, 0);
+    for (size_t i = 0; r == 0 && i < spec->hide_count; i++) r = add_root(hidden, spec->hides[i]);
+    for (size_t i = 0; r == 0 && i < spec->secret_count; i++) r = add_secret(hidden, spec->secrets[i], spec->cwd);
     if (r < 0) return error_set(err, r, "penstock's own files cannot be hidden from the sandbox: %s", strerror(-r));
     if (hidden->count > 0) qsort(hidden->files, hidden->count, sizeof(*hidden->files), by_inode);
     for (size_t i = 0; r == 0 && i < spec->secret_count; i++) r = check_secret(spec, exposure, spec->secrets[i], err);
@@ -161,6 +204,9 @@ int hidden_collect(const struct sandbox_spec *spec, const struct exposure *expos
 }
 
 void hidden_done(struct hidden *hidden) {
+    for (size_t i = 0; i < hidden->root_count; i++) free(hidden->roots[i]);
+    free(hidden->roots);
+    free(hidden->folders);
     free(hidden->files);
     *hidden = (struct hidden){0};
 }

@@ -20,9 +20,11 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "sandbox/alias.h"
 #include "sandbox/arguments.h"
 #include "sandbox/environment.h"
 #include "sandbox/lookup.h"
+#include "sandbox/mountinfo.h"
 #include "sandbox/sandbox_report.h"
 #include "sandbox/seccomp_filter.h"
 #include "sandbox/staging.h"
@@ -129,10 +131,20 @@ static char **prepare_environment(const struct launch *launch) {
     return environment_filter(spec->environment, &launch->exposure, spec->proxy, extra);
 }
 
+static int prepare_masks(struct launch *launch, const struct sandbox_spec *spec, struct error *err) {
+    struct mountinfo mounts;
+    int r = mountinfo_read(&mounts, err);
+    if (r < 0) return r;
+    r = alias_check(spec, &launch->exposure, &launch->hidden, &mounts, err);
+    if (r == 0) r = unix_mask_collect(&launch->exposure, &launch->hidden, &mounts, &launch->mask, err);
+    mountinfo_done(&mounts);
+    return r;
+}
+
 int launch_prepare(struct launch *launch, const struct sandbox_spec *spec, struct error *err) {
     int r = launch_check(launch, spec, err);
     if (r < 0) return r;
-    r = unix_mask_collect(&launch->exposure, &launch->hidden, &launch->mask, err);
+    r = prepare_masks(launch, spec, err);
     if (r < 0) return r;
     r = hidden_mask_named(spec, &launch->exposure, &launch->mask);
     if (r < 0) return error_set(err, r, "penstock's own files cannot be hidden from the sandbox: %s", strerror(-r));

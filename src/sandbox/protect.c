@@ -83,25 +83,47 @@ static int way_step(struct way *way, char ret_link[PATH_MAX]) {
     return r < 0 ? r : 1;
 }
 
-static int resolve(const struct exposure *exposure, size_t base, const char *path, const char *cwd,
-                   char ret_real[PATH_MAX], struct error *err) {
+int protect_follow(const char *path, const char *cwd, int link_found(void *data, const char *link), void *data,
+                   char ret_real[PATH_MAX]) {
     struct way way = {.done = ""};
     char link[PATH_MAX];
     int links = 0, r = 0;
     if (snprintf(way.rest, sizeof(way.rest), "%s/%s", path[0] == '/' ? "" : cwd, path) >= (int)sizeof(way.rest)) r = -ENAMETOOLONG;
     while (r == 0 && way.rest[0]) {
         r = way_step(&way, link);
-        if (r == 1 && writable_somewhere(exposure, base, link))
-            return error_set(err, -EINVAL,
-                             "\"%s\" leads through the symbolic link \"%s\", which the sandbox could replace; name the file "
-                             "itself, or keep it outside of what the sandbox may write",
-                             path, link);
-        if (r == 1) r = ++links > LINKS_MAX ? -ELOOP : 0;
+        if (r != 1) continue;
+        r = link_found ? link_found(data, link) : 0;
+        if (r == 0 && ++links > LINKS_MAX) r = -ELOOP;
     }
+    if (r == 0) snprintf(ret_real, PATH_MAX, "%s", way.done[0] ? way.done : "/");
+    return r;
+}
+
+struct resolution {
+    const struct exposure *exposure;
+    size_t base;
+    const char *path;
+    struct error *err;
+};
+
+static int refuse_link(void *data, const char *link) {
+    const struct resolution *resolution = data;
+    if (!writable_somewhere(resolution->exposure, resolution->base, link)) return 0;
+    error_set(resolution->err, -EINVAL,
+              "\"%s\" leads through the symbolic link \"%s\", which the sandbox could replace; name the file itself, or keep "
+              "it outside of what the sandbox may write",
+              resolution->path, link);
+    return 1;
+}
+
+static int resolve(const struct exposure *exposure, size_t base, const char *path, const char *cwd,
+                   char ret_real[PATH_MAX], struct error *err) {
+    struct resolution resolution = {exposure, base, path, err};
+    int r = protect_follow(path, cwd, refuse_link, &resolution, ret_real);
+    if (r == 1) return -EINVAL;
     if (r < 0)
         return error_set(err, -EINVAL, "\"%s\" cannot be protected from the sandbox: %s; name an existing file", path,
                          strerror(-r));
-    snprintf(ret_real, PATH_MAX, "%s", way.done[0] ? way.done : "/");
     return 0;
 }
 

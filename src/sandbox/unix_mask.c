@@ -13,7 +13,7 @@
 //    /etc and /opt are walked after all. It has no sockets of other network namespaces, such as a container's in a
 //    mounted /opt.
 // 3. /proc/self/mountinfo: a procfs of the host inside a shared folder (a chroot) leads by /proc/PID/root to
-// everything.
+// everything; and a socket may be mounted over a file.
 //
 // A command that root started is the owner of root's files. Writing takes the set-user-ID bit and the capabilities off
 // a file, but writing through a shared mapping does not; so a program that has them already is made read-only. This costs
@@ -35,6 +35,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "sandbox/hidden.h"
+#include "sandbox/mountinfo.h"
 #include "sandbox/place.h"
 
 struct walk {
@@ -43,6 +44,7 @@ struct walk {
     size_t mounts;       // entries of the mask that were there before: mounted procfs, not to be entered
     size_t seen, limit;  // names
     bool privileged;     // whether to look for programs with privilege
+    bool of_secret;      // it ended at the folder of a file: secret
     bool of_system;      // nothing of the user's: limits end the walk instead of refusing
     char path[PATH_MAX]; // of the folder that is being walked, inside the sandbox
     size_t len;
@@ -133,9 +135,12 @@ static int walk_folder(struct walk *walk, int parent, const char *name, unsigned
     int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) return 0; // gone meanwhile
     struct stat st;
-    if (fd >= 0 && walk->hidden && walk->hidden->count > 0 && fstat(fd, &st) == 0 && hidden_has(walk->hidden, st.st_dev, st.st_ino)) {
-        close(fd);
-        return unix_mask_add(walk->mask, UNIX_MASK_FOLDER, walk->path);
+    if (fd >= 0 && walk->hidden && walk->hidden->count > 0 && fstat(fd, &st) == 0) {
+        bool hidden = hidden_has(walk->hidden, st.st_dev, st.st_ino);
+        walk->of_secret = !hidden && hidden_is_folder_of_secret(walk->hidden, st.st_dev, st.st_ino);
+        if (hidden || walk->of_secret) close(fd);
+        if (hidden) return unix_mask_add(walk->mask, UNIX_MASK_FOLDER, walk->path);
+        if (walk->of_secret) return -EINVAL;
     }
     if (fd >= 0 && faccessat(fd, ".", X_OK, AT_EACCESS) < 0) {
         close(fd);
@@ -184,6 +189,9 @@ static int walk_shared(const struct exposure *exposure, const struct hidden *hid
         struct walk walk = {.mask = mask, .hidden = hidden, .mounts = mounts, .limit = UNIX_MASK_FILES_MAX};
         walk.privileged = exposure->from_root && item->writable;
         int r = walk_root(&walk, item->source, item->target);
+        if (walk.of_secret)
+            return error_set(err, r, "\"%s\" would show the sandbox the folder of a file: secret; unmount it, or share folders "
+                             "that do not have it", walk.path);
         if (r == -E2BIG)
             return error_set(
                 err, r,
@@ -245,63 +253,49 @@ static int add_kernel_sockets(const struct exposure *exposure, struct unix_mask 
     return relative ? walk_systems(mask, mounts) : 0;
 }
 
-// mountinfo writes blank, tab, newline and backslash as \ooo.
-static void unescape(char *text) {
-    char *to = text;
-    for (const char *at = text; *at; at++) {
-        bool octal = at[0] == '\\' && at[1] >= '0' && at[1] <= '3' && at[2] >= '0' && at[2] <= '7' && at[3] >= '0' &&
-                     at[3] <= '7';
-        if (octal) {
-            *to++ = (char)((at[1] - '0') << 6 | (at[2] - '0') << 3 | (at[3] - '0'));
-            at += 3;
-        } else {
-            *to++ = *at;
-        }
-    }
-    *to = '\0';
-}
-
-static int add_mount(const struct exposure *exposure, struct unix_mask *mask, char *line) {
-    char *type = strstr(line, " - "), *point = line;
-    if (!type || strncmp(type + 3, "proc ", 5) != 0) return 0;
-    for (int field = 0; field < 4; field++) {
-        point = strchr(point, ' ');
-        if (!point) return 0;
-        point++;
-    }
-    point[strcspn(point, " ")] = '\0';
-    unescape(point);
+// A mounted procfs, and a socket that is mounted over a file: its folder tells the type of that file.
+static int add_mount(const struct exposure *exposure, struct unix_mask *mask, const struct mountinfo_entry *mount) {
     struct stat st;
-    if (strcmp(point, "/proc") == 0 || lstat(point, &st) < 0 || !exposure_shows(exposure, point)) return 0;
-    return unix_mask_add(mask, S_ISDIR(st.st_mode) ? UNIX_MASK_FOLDER : UNIX_MASK_FILE, point);
+    bool proc = strcmp(mount->type, "proc") == 0;
+    if (strcmp(mount->point, "/proc") == 0 || !exposure_shows(exposure, mount->point)) return 0;
+    if (lstat(mount->point, &st) < 0 || (!proc && !S_ISSOCK(st.st_mode))) return 0;
+    enum unix_mask_kind kind = S_ISDIR(st.st_mode) ? UNIX_MASK_FOLDER : UNIX_MASK_FILE;
+    int r = unix_mask_add(mask, kind, mount->point);
+    for (size_t i = 0; r == 0 && i < exposure->count; i++) { // where the user named it by another path
+        const struct exposure_item *item = &exposure->items[i];
+        if (!place_within(mount->point, item->source) || strcmp(item->source, item->target) == 0) continue;
+        AUTO_FREE char *target = mountinfo_join(item->target, mount->point + strlen(item->source));
+        r = target ? unix_mask_add(mask, kind, target) : -ENOMEM;
+    }
+    return r;
 }
 
-static int add_kernel_mounts(const struct exposure *exposure, struct unix_mask *mask, char *list) {
-    for (char *line = list, *end; line && *line; line = end) {
-        end = strchr(line, '\n');
-        if (end) *end++ = '\0';
-        int r = add_mount(exposure, mask, line);
-        if (r < 0) return r;
+static int add_mounts(const struct exposure *exposure, const struct mountinfo *mounts, struct unix_mask *mask,
+                      struct error *err) {
+    for (size_t i = 0; i < mounts->count; i++) {
+        int r = add_mount(exposure, mask, &mounts->entries[i]);
+        if (r < 0) return error_set(err, r, "ways to the host's services cannot be hidden (at \"%s\"): %s",
+                                    mounts->entries[i].point, strerror(-r));
     }
     return 0;
 }
 
-static int from_list(const struct exposure *exposure, struct unix_mask *mask, const char *file,
-                     int add(const struct exposure *, struct unix_mask *, char *), struct error *err) {
+static int add_sockets(const struct exposure *exposure, struct unix_mask *mask, struct error *err) {
+    static const char file[] = "/proc/net/unix";
     struct buf list = BUF_INIT;
     int r = buf_read_file(&list, file, 16 << 20);
-    if (r == 0 && list.data) r = add(exposure, mask, list.data);
+    if (r == 0 && list.data) r = add_kernel_sockets(exposure, mask, list.data);
     buf_done(&list);
     if (r < 0) error_set(err, r, "ways to the host's services cannot be found in \"%s\": %s", file, strerror(-r));
     return r;
 }
 
-int unix_mask_collect(const struct exposure *exposure, const struct hidden *hidden, struct unix_mask *mask,
-                      struct error *err) {
+int unix_mask_collect(const struct exposure *exposure, const struct hidden *hidden, const struct mountinfo *mounts,
+                      struct unix_mask *mask, struct error *err) {
     *mask = (struct unix_mask){0};
-    int r = from_list(exposure, mask, "/proc/self/mountinfo", add_kernel_mounts, err);
+    int r = add_mounts(exposure, mounts, mask, err);
     if (r == 0) r = walk_shared(exposure, hidden, mask, err);
-    if (r == 0) r = from_list(exposure, mask, "/proc/net/unix", add_kernel_sockets, err);
+    if (r == 0) r = add_sockets(exposure, mask, err);
     if (r < 0) unix_mask_done(mask);
     return r;
 }

@@ -9,6 +9,7 @@
 #include "sandbox/exposure.h"
 
 struct hidden;
+struct mountinfo;
 
 enum unix_mask_kind {
     UNIX_MASK_FILE,   // a socket, or hidden: /dev/null goes over it
@@ -32,8 +33,8 @@ struct unix_mask {
 #define UNIX_MASK_DEPTH_MAX 128
 
 // Finds what must be hidden. 0, -E2BIG with a message that names the folder (nothing may be started then), -ENOMEM.
-int unix_mask_collect(const struct exposure *exposure, const struct hidden *hidden, struct unix_mask *mask,
-                      struct error *err);
+int unix_mask_collect(const struct exposure *exposure, const struct hidden *hidden, const struct mountinfo *mounts,
+                      struct unix_mask *mask, struct error *err);
 // One more, unless it is there. 0, -E2BIG, -ENOMEM.
 int unix_mask_add(struct unix_mask *mask, enum unix_mask_kind kind, const char *path);
 void unix_mask_done(struct unix_mask *mask);

@@ -145,22 +145,39 @@ def test_state_folder_is_empty_inside(box, kept):
     assert sorted(os.listdir(state)) == ["ca", "secrets"]
 
 
-def test_state_folder_of_a_bind_mount(box, kept):
+def test_mounts_of_what_is_kept(box, kept):
+    """A bind mount of the state folder, of one file of it, of a secret's folder and of a policy's: refused, each by its name."""
     if os.environ.get("PENSTOCK_LAB") != "root" and box.lab.starter != "root":
         return  # who cannot mount has none
     folder, state = kept
-    other = box.path(f"other-{box.kind}")
-    os.makedirs(other)
-    box.give(other)
-    subprocess.run(["mount", "--bind", os.path.join(state, "secrets"), other], check=True)
-    try:
-        result = run(box, [*STORE, "--read", other], "true", env={"PENSTOCK_STATE_FOLDER": state})
-        assert result.code == 125 and "penstock keeps keys, secrets or its log there" in result.err, result
-        result = run(box, STORE, f"ls -A {other}", env={"PENSTOCK_STATE_FOLDER": state})
-        assert result.code == 0 and result.out == "", result
-    finally:
-        subprocess.run(["umount", other], check=True)
-        os.rmdir(other)
+    outside, inside, file = os.path.join(box.home, "outside"), box.path(f"inside-{box.kind}"), box.path(f"inside-file-{box.kind}")
+    for path in (outside, inside):
+        os.makedirs(path)
+        box.give(path)
+    for path, text in ((file, ""), (os.path.join(outside, "token"), TOKEN), (os.path.join(outside, "policy"), '{"version": 1, "base": "deny"}')):
+        with open(path, "w", encoding="utf-8") as out:
+            out.write(text)
+        os.chmod(path, 0o600)
+        box.give(path)
+    secret = ["--allow", "h1.example", "--bind", f"header:h1.example:Authorization=file:{outside}/token"]
+    policy = ["--policy", f"{outside}/policy"]
+    cases = ((f"{state}/secrets", inside, STORE, f'see "{state}" as "{inside}"'),
+             (f"{state}/secrets/kept", file, STORE, f'see "{state}" as "{file}"'),
+             (outside, inside, secret, f'see "{outside}/token" as "{inside}/token"'),
+             (outside, inside, policy, f'change "{outside}/policy" as "{inside}/policy"'))
+    for source, target, options, fault in cases:
+        subprocess.run(["mount", "--bind", source, target], check=True)
+        try:
+            result = run(box, options, "true", env={"PENSTOCK_STATE_FOLDER": state})
+            assert result.code == 125 and f'penstock: the mount on "{target}" would let the sandbox {fault}; unmount it' in result.err, result
+            assert result.err.count("\n") == 1, result
+        finally:
+            subprocess.run(["umount", target], check=True)
+    result = run(box, [*STORE, "--read", os.path.join(state, "secrets")], "true", env={"PENSTOCK_STATE_FOLDER": state})
+    assert result.code == 125 and "penstock keeps keys, secrets or its log there" in result.err, result
+    for path in (inside, outside):
+        shutil.rmtree(path)
+    os.unlink(file)
 
 
 def test_state_folder_cannot_be_shared(box, kept):
