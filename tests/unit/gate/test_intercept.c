@@ -451,6 +451,20 @@ static void test_expectation_unmet(void **state) {
     assert_int_equal(server.len, 0);
 }
 
+// The same where the body has come at once: by then it is the server's, as body or as request.
+static void test_expectation_ignored(void **state) {
+    (void)state;
+    open_flow(&good, NULL);
+    ask("POST /a HTTP/1.1\r\n" AUTHORITY "Expect: 100-continue\r\nContent-Length: 32\r\n\r\n"
+        "GET /evil HTTP/1.1\r\nX: 34567\r\n\r\n");
+    reply(OK);
+    assert_string_equal(client.got, OK);
+    assert_true(client.notified);
+    forget(&server);
+    ask("GET /b HTTP/1.1\r\n" AUTHORITY "\r\n");
+    assert_int_equal(server.len, 0);
+}
+
 static void test_expectation_met(void **state) {
     (void)state;
     open_flow(&good, NULL);
@@ -616,6 +630,7 @@ int main(void) {
         TEST(test_wrong_servers), TEST(test_ends_early),       TEST(test_early_answer),     TEST(test_expectation_unmet),
         TEST(test_answers),       TEST(test_expectation_met),  TEST(test_tunnel),           TEST(test_scrub),
         TEST(test_idle_end),      TEST(test_memory_fails),     TEST(test_client_certificate_wanted),
+        TEST(test_expectation_ignored),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     struct tls_identity *all[] = {&root, &inner_root, &good, &other, &expired, &unknown, &inner};
