@@ -399,8 +399,10 @@ static bool h2_relay_open(struct h2_relay *relay) {
     uint64_t now_us = relay->busy_us = clock_us();
     relay->ends[H2_CLIENT] = intercept_take_client(flow);
     relay->ends[H2_SERVER] = intercept_take_upstream(flow);
+    struct h2_budget *budget = &flow->gate->h2_budget;
+    budget->max = H2_BUDGET_BASE + (size_t)flow->gate->facts.max_connections * H2_BUDGET_CONNECTION;
     relay->bridge = h2_bridge_new(&h2_relay_handlers, relay, relay->ends[H2_SERVER] != NULL,
-                                  flow->gate->flow_count > H2_RELAY_FEW, now_us);
+                                  flow->gate->flow_count > H2_RELAY_FEW, budget, now_us);
     if (!relay->bridge) return false;
     relay->tick = evtimer_new(flow->gate->base, h2_relay_ticks, relay);
     if (!relay->tick || !h2_relay_deadline(relay, H2_RELAY_TICK_S)) return false;

@@ -27,6 +27,7 @@
 #include "dns/dns.h"
 #include "gate/door.h"
 #include "gate/exchange.h"
+#include "gate/h2_budget.h"
 #include "net/net.h"
 #include "policy/policy.h"
 #include "wire/http1.h"
@@ -132,6 +133,7 @@ struct gate {
     struct relay_engine *relays;
     struct list flows;
     uint32_t flow_count;         // with exchanges
+    struct h2_budget h2_budget;
     bool small_buffers;          // what the keeper was told last
     struct exchange_table *exchanges;
     struct event *exchange_sweep;
