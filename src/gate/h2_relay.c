@@ -122,11 +122,10 @@ static bool h2_relay_names_host(const struct flow *flow, const struct h2_head *h
 static bool h2_relay_judge(struct h2_relay *relay, struct h2_stream *stream) {
     struct policy_request request = h2_relay_request(relay->flow);
     struct wire_slice method = h2_head_find(&stream->head, ":method");
-    bool connect = method.len == 7 && memcmp(method.data, "CONNECT", 7) == 0;
-    bool trace = method.len == 5 && memcmp(method.data, "TRACE", 5) == 0; // would be told its values
     struct policy_decision decision = policy_decide(relay->flow->gate->policy, &request);
     bool misdirected = !h2_relay_names_host(relay->flow, &stream->head);
-    if (stream->head.too_large || connect || trace) h2_relay_refuse_reason(relay, stream, POLICY_BAD_REQUEST);
+    bool bad = stream->head.too_large || !policy_method_may(method.data, method.len);
+    if (bad) h2_relay_refuse_reason(relay, stream, POLICY_BAD_REQUEST);
     else if (misdirected) h2_relay_refuse_reason(relay, stream, POLICY_NAME_MISMATCH);
     else if (decision.verdict != POLICY_ALLOW) h2_relay_refuse(relay, stream, decision);
     else if (!relay->ends[H2_SERVER]) h2_relay_unreachable(relay, stream);

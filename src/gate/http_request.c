@@ -228,8 +228,7 @@ static bool http_request_misdirected(struct http_relay *http, const struct http1
     bool scheme_fits = head->form != HTTP1_FORM_ABSOLUTE || head->absolute_https;
     bool port_fits = port == 0 || port == http->flow->port;
     bool fits = scheme_fits && port_fits && strcmp(http->host, intercept_host(http->flow)) == 0;
-    bool trace = strcmp(http->method, "TRACE") == 0;
-    if (fits && !trace) return false;
+    if (fits && policy_method_may(head->method.data, head->method.len)) return false;
     http_relay_refuse_reason(http, fits ? POLICY_BAD_REQUEST : POLICY_NAME_MISMATCH);
     return true;
 }

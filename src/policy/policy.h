@@ -105,9 +105,11 @@ struct policy_credential_request {
 
 // The headers that this request gets: those bound to its host whose repositories, path prefix and methods fit it, in the
 // order of their rules. A path of which a server could make something else than it shows is in no repository and below no
-// prefix. TRACE and CONNECT get none. Pure.
+// prefix. TRACE, TRACK and CONNECT get none. Pure.
 size_t policy_credentials(const struct policy *policy, const struct policy_credential_request *request,
                           struct policy_credential ret_credentials[POLICY_CREDENTIALS_MAX]);
+// Not of methods that hand a request back (TRACE, TRACK) or on (CONNECT), in whatever case: a bound host gets none.
+bool policy_method_may(const void *method, size_t len);
 // The bound hosts, one after the other; NULL behind the last. They live as long as the policy.
 const char *policy_bound_host(const struct policy *policy, size_t index);
 

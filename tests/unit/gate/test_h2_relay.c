@@ -374,12 +374,15 @@ static void test_no_server(void **state) {
 
 static void test_refused_methods(void **state) {
     (void)state;
-    start(true);
-    ask("TRACE", "bound.test", false);
-    turn();
-    assert_non_null(strstr(client.fields[0], ":status: 400\n"));
-    assert_int_equal(server.requests, 0);
-    stop();
+    static const char *const methods[] = {"TRACE", "trace", "Trace", "TRACK"};
+    for (size_t i = 0; i < ARRAY_LENGTH(methods); i++) {
+        start(true);
+        ask(methods[i], "bound.test", false);
+        turn();
+        if (!strstr(client.fields[0], ":status: 400\n")) fail_msg("%s: %s", methods[i], client.fields[0]);
+        assert_int_equal(server.requests, 0);
+        stop();
+    }
 }
 
 static void test_log_is_behind(void **state) {
