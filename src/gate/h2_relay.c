@@ -133,6 +133,14 @@ static bool h2_relay_judge(struct h2_relay *relay, struct h2_stream *stream) {
     return stream->allowed;
 }
 
+// The host is sent as it was judged.
+static bool h2_relay_canonical(const struct flow *flow, struct h2_head *head) {
+    char text[FLOW_AUTHORITY_SIZE];
+    flow_authority(flow, intercept_host(flow), text);
+    struct wire_slice authority = {(const uint8_t *)text, strlen(text)};
+    return h2_head_set(head, ":authority", authority) == 0 && h2_head_set(head, "host", authority) == 0;
+}
+
 static void h2_relay_forward(struct h2_relay *relay, struct h2_stream *stream, struct injection *injection) {
     struct policy_request request = h2_relay_request(relay->flow);
     struct policy_decision decision = policy_decide(relay->flow->gate->policy, &request);
@@ -142,6 +150,7 @@ static void h2_relay_forward(struct h2_relay *relay, struct h2_stream *stream, s
         if (!gone) h2_relay_refuse(relay, stream, decision);
         return;
     }
+    if (!h2_relay_canonical(relay->flow, &stream->head)) relay->bridge->broken = true;
     flow_judged(relay->flow, &request, &decision);
     intercept_carries(relay->flow, injection);
     h2_stream_forward(stream, injection);

@@ -191,11 +191,7 @@ static bool h2_stream_prepare_scrub(struct h2_stream *stream) {
         if (value->scrub) values[count++] = scrub_header_value(value->bytes, value->len);
     }
     if (count == 0) return true;
-    struct h2_head encoding = {0};
-    bool good = h2_head_add(&encoding, name, (struct wire_slice){0}, 0) == 0;
-    h2_head_drop(&stream->head, &encoding);
-    h2_head_done(&encoding);
-    good = good && h2_head_add(&stream->head, name, none, 0) == 0 && !stream->head.too_large;
+    bool good = h2_head_add(&stream->head, name, none, 0) == 0 && !stream->head.too_large;
     if (good) stream->body[H2_SERVER].scrub = scrub_new(values, count);
     return stream->body[H2_SERVER].scrub != NULL;
 }
@@ -205,7 +201,7 @@ static int32_t h2_stream_submit(struct h2_stream *stream) {
     struct h2_body *body = &stream->body[H2_CLIENT];
     nghttp2_data_provider provider = {.source.ptr = body, .read_callback = h2_body_read};
     if (stream->injection && h2_head_add_names(&stream->reserved, stream->injection) < 0) return NGHTTP2_ERR_NOMEM;
-    h2_head_drop(&stream->head, &stream->reserved);
+    if (stream->injection) h2_head_bar(&stream->head, stream->injection);
     size_t before = stream->head.list_size;
     bool prepared = h2_stream_prepare_scrub(stream);
     h2_bridge_hold(stream->bridge, stream->head.list_size - before);

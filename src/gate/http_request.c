@@ -83,13 +83,15 @@ static void http_request_connect(struct http_relay *http, const struct policy_de
 // or the body is wrong from its start and the request was refused.
 static uint8_t *http_request_assemble(struct http_relay *http, const uint8_t *bytes, const struct http1_head *head,
                                       const struct injection *injection, size_t *ret_len) {
-    size_t len = http_head_inject(NULL, bytes, head, injection);
+    char host[FLOW_AUTHORITY_SIZE];
+    flow_authority(http->flow, intercept_host(http->flow), host);
+    size_t len = http_head_inject(NULL, bytes, head, injection, host);
     size_t room = len < HTTP_RECORD ? HTTP_RECORD - len : 0;
     size_t body = evbuffer_get_length(stream_input(http->client)) - head->len;
     if (room > body) room = body;
     uint8_t *secret = vault_client_memory(len + room);
     if (!secret) return NULL;
-    http_head_inject(secret, bytes, head, injection);
+    http_head_inject(secret, bytes, head, injection, host);
     http->bytes[RELAY_SANDBOX] += head->len;
     evbuffer_drain(stream_input(http->client), head->len);
     http_request_body(http, http->outgoing);

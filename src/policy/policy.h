@@ -93,6 +93,7 @@ struct policy_credential {
     uint32_t rule;      // its number, as main gives it to the vault: the order of policy_binding_targets over the model
     const char *header; // as it is written
     bool scrub;         // its value is taken out of responses
+    bool conditional;   // only for some methods or paths
 };
 
 struct policy_credential_request {

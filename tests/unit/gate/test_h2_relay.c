@@ -307,7 +307,7 @@ static void converse(void) {
     turn();
     ask("GET", "bound.test", false);
     ask("GET", "other.test", false);
-    ask("POST", "bound.test:443", true);
+    ask("POST", "Bound.test.:443", true);
     turn();
 }
 
@@ -317,6 +317,7 @@ static void test_requests(void **state) {
     converse();
     assert_string_equal(asked_for, "bound.test POST /a?b");
     assert_string_equal(server.fields[0], HEAD("GET"));
+    assert_string_equal(server.fields[1], HEAD("POST")); // the host as it was judged
     assert_string_equal(server.data[1], "body");
     assert_int_equal(server.requests, 2);
     assert_int_equal(carried, 2);

@@ -48,7 +48,7 @@ void __wrap_injection_on_change(struct gate *gate, injection_changed *changed);
 
 static struct gate gate;
 static struct injection_leaf leaf;
-static bool has_leaf, scrubs;
+static bool has_leaf, scrubs, conditional;
 static int wants_certificate; // of a client, by this version of TLS; 0: no
 static int injection_status; // of the next answer
 static unsigned asked, given, freed;
@@ -72,6 +72,7 @@ static void answer(evutil_socket_t fd, short what, void *data) {
     if (injection) {
         given++;
         injection->count = 2;
+        injection->conditional = conditional;
         injection->values[0] = (struct injection_value){"Authorization", "Bearer sesame-sesame", 20, 0, 7, scrubs};
         injection->values[1] = (struct injection_value){"X-Key", "key", 3, 1, 9, false};
     }
@@ -162,7 +163,7 @@ static int set_up(void **state) {
     free(pem);
     leaf = (struct injection_leaf){.certificate = inner.certificate, .ca = inner_root.certificate, .key = inner.key, .serial = 1};
     has_leaf = true;
-    scrubs = false;
+    scrubs = conditional = false;
     injection_status = 0;
     asked = given = freed = 0;
     return 0;
@@ -299,6 +300,23 @@ static void test_requests(void **state) {
     changed(&gate, 1, 10);
     turn();
     assert_true(client.failed && server.failed);
+}
+
+// What a server, or a proxy in front of it, could read otherwise than it was judged.
+static void test_rewritten(void **state) {
+    (void)state;
+    conditional = true;
+    open_flow(&good, NULL);
+    ask("POST /a HTTP/1.1\r\nHost: Bound.Test.:443\r\nX-HTTP-Method-Override: DELETE\r\nx_http_method: PUT\r\nX-Method-Override: PUT\r\n"
+        "X-Original-URL: /b\r\nX-Rewrite-Url: /b\r\nX-Original: kept\r\n"
+        "Connection: authorization, Keep-Alive,content-length ,x-key\r\nConnection: host\r\nContent-Length: 4\r\n\r\nbody");
+    assert_string_equal(server.got, "POST /a HTTP/1.1\r\n" AUTHORITY "X-Original: kept\r\nConnection: Keep-Alive\r\nContent-Length: 4\r\n"
+                                    VALUES "\r\nbody");
+    reply(OK);
+    forget(&server);
+    conditional = false;
+    ask("GET https://bound.test.:443/c HTTP/1.1\r\nHost: bound.test.:443\r\nX-HTTP-Method: kept\r\nConnection: x, close, upgrade\r\n\r\n");
+    assert_string_equal(server.got, "GET /c HTTP/1.1\r\n" AUTHORITY "X-HTTP-Method: kept\r\nConnection: close, upgrade\r\n" VALUES "\r\n");
 }
 
 static void test_other_names(void **state) {
@@ -656,7 +674,7 @@ int main(void) {
         TEST(test_wrong_servers), TEST(test_ends_early),       TEST(test_early_answer),     TEST(test_expectation_unmet),
         TEST(test_answers),       TEST(test_expectation_met),  TEST(test_tunnel),           TEST(test_scrub),
         TEST(test_idle_end),      TEST(test_memory_fails),     TEST(test_client_certificate_wanted),
-        TEST(test_expectation_ignored), TEST(test_no_name),
+        TEST(test_expectation_ignored), TEST(test_no_name),       TEST(test_rewritten),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     struct tls_identity *all[] = {&root, &inner_root, &good, &other, &expired, &unknown, &inner};
