@@ -143,6 +143,11 @@ static void flow_timer(evutil_socket_t fd, short what, void *data) {
     else flow_end(flow, flow->state != FLOW_LINGERING);
 }
 
+void flow_authority(const struct flow *flow, const char *host, char ret_text[FLOW_AUTHORITY_SIZE]) {
+    if (flow->port == 443) snprintf(ret_text, FLOW_AUTHORITY_SIZE, "%s", host);
+    else snprintf(ret_text, FLOW_AUTHORITY_SIZE, "%s:%u", host, flow->port);
+}
+
 bool flow_deadline(struct flow *flow, unsigned milliseconds) {
     struct opening *opening = flow->opening;
     struct timeval after = {.tv_sec = milliseconds / 1000, .tv_usec = (suseconds_t)(milliseconds % 1000) * 1000};

@@ -40,6 +40,18 @@ static void h2_bridge_calm(struct h2_bridge *bridge, enum h2_side side) {
     if (nghttp2_session_terminate_session(bridge->sessions[side], NGHTTP2_ENHANCE_YOUR_CALM) < 0) bridge->broken = true;
 }
 
+bool h2_bridge_hold(struct h2_bridge *bridge, size_t len) {
+    bridge->heads_len += len;
+    bridge->budget->used += len;
+    return bridge->heads_len <= H2_HEADS_MAX && bridge->budget->used <= bridge->budget->max;
+}
+
+void h2_bridge_release(struct h2_bridge *bridge, struct h2_head *head) {
+    bridge->heads_len -= head->list_size;
+    bridge->budget->used -= head->list_size;
+    h2_head_done(head);
+}
+
 static void h2_bridge_useful(struct h2_bridge *bridge, enum h2_side side) {
     bridge->frames[side].left += (uint64_t)H2_FRAMES_USEFUL * 1000000;
 }
@@ -86,9 +98,7 @@ static int h2_bridge_header(nghttp2_session *session, const nghttp2_frame *frame
     size_t before = head->list_size;
     if (h2_head_add(head, (struct wire_slice){name, name_len}, (struct wire_slice){value, value_len}, flags) < 0)
         return NGHTTP2_ERR_CALLBACK_FAILURE;
-    if (!request) return 0;
-    bridge->heads_len += head->list_size - before;
-    if (bridge->heads_len > H2_HEADS_MAX) head->too_large = true;
+    if (!h2_bridge_hold(bridge, head->list_size - before)) head->too_large = true;
     return 0;
 }
 
@@ -234,7 +244,7 @@ static bool h2_bridge_open(struct h2_bridge *bridge, enum h2_side side, bool sma
 }
 
 struct h2_bridge *h2_bridge_new(const struct h2_handlers *handlers, void *data, bool upstream, bool small,
-                                uint64_t now_us) {
+                                struct h2_budget *budget, uint64_t now_us) {
     struct h2_bridge *bridge = NEW(struct h2_bridge);
     if (!bridge) return NULL;
     bridge->handlers = handlers;
@@ -243,8 +253,9 @@ struct h2_bridge *h2_bridge_new(const struct h2_handlers *handlers, void *data, 
     bridge->over[H2_SERVER] = !upstream;
     list_init(&bridge->streams);
     list_init(&bridge->dead);
-    h2_memory_init(&bridge->memory[H2_CLIENT], H2_MEMORY_MAX);
-    h2_memory_init(&bridge->memory[H2_SERVER], H2_MEMORY_MAX);
+    bridge->budget = budget;
+    for (enum h2_side side = H2_CLIENT; side < H2_SIDES; side++)
+        h2_memory_init(&bridge->memory[side], small ? H2_MEMORY_MAX_SMALL : H2_MEMORY_MAX, budget);
     struct h2_allowance frames = {(uint64_t)H2_FRAMES_BURST * 1000000, now_us};
     bridge->frames[H2_CLIENT] = bridge->frames[H2_SERVER] = frames;
     bridge->resets = (struct h2_allowance){(uint64_t)H2_RESETS_BURST * 1000000, now_us};
@@ -320,7 +331,14 @@ static size_t h2_bridge_queue(const struct h2_bridge *bridge, enum h2_side side)
     return session && !bridge->over[side] ? nghttp2_session_get_outbound_queue_size(session) : 0;
 }
 
+// What fills a session are heads that its side does not read; windows do not hold these up.
+static bool h2_bridge_full(const struct h2_bridge *bridge, enum h2_side side) {
+    const struct h2_memory *memory = &bridge->memory[side];
+    return !bridge->over[side] && memory->used > memory->max / H2_MEMORY_FULL_SHARE;
+}
+
 bool h2_bridge_wants(const struct h2_bridge *bridge, enum h2_side side) {
+    if (h2_bridge_full(bridge, side == H2_CLIENT ? H2_SERVER : H2_CLIENT)) return false;
     return !bridge->broken && !bridge->over[side] && nghttp2_session_want_read(bridge->sessions[side]) &&
            h2_bridge_queue(bridge, H2_CLIENT) < H2_QUEUE_MAX && h2_bridge_queue(bridge, H2_SERVER) < H2_QUEUE_MAX;
 }

@@ -21,8 +21,10 @@
 #define H2_WINDOW_ALL 2097152          // and all streams of a direction together
 #define H2_WINDOW_STREAM_SMALL 65535   // the same where a sandbox has many connections
 #define H2_WINDOW_ALL_SMALL 262144
-#define H2_HEADS_MAX 1048576           // bytes of all heads of requests that wait
-#define H2_MEMORY_MAX 8388608          // bytes of nghttp2's own, a session
+#define H2_HEADS_MAX 1048576           // bytes of all heads and trailers that wait
+#define H2_MEMORY_MAX 4194304          // bytes of nghttp2's own, a session: what was not written, above all
+#define H2_MEMORY_MAX_SMALL 2097152
+#define H2_MEMORY_FULL_SHARE 4         // a quarter of that: the other side is read no further
 #define H2_QUEUE_MAX 256               // frames that wait for one side before the other is read no further
 #define H2_FRAMES_BURST 4096           // frames that bring nothing further (PING, SETTINGS, ...): at once,
 #define H2_FRAMES_SECOND 100           // each second,
@@ -111,6 +113,7 @@ struct h2_bridge {
     struct list streams, dead;
     size_t stream_count, forwarded_count;
     size_t heads_len;
+    struct h2_budget *budget;            // of all bridges
     uint8_t *piece[H2_SIDES];            // that was given out last and holds values: wiped when it has gone
     size_t piece_len[H2_SIDES];
     bool secret[H2_SIDES];               // the frame being written holds values
@@ -122,9 +125,9 @@ struct h2_bridge {
     bool broken;                         // out of memory or a fault of nghttp2's: nothing can be said any more
 };
 
-// NULL: out of memory. small: its windows are the small ones. upstream: there is a server.
+// NULL: out of memory. small: its windows are the small ones. upstream: there is a server. The budget outlives it.
 struct h2_bridge *h2_bridge_new(const struct h2_handlers *handlers, void *data, bool upstream, bool small,
-                                uint64_t now_us);
+                                struct h2_budget *budget, uint64_t now_us);
 void h2_bridge_free(struct h2_bridge *bridge); // after nothing of h2_bridge_send is in use; NULL is fine
 
 // Bytes of a side, all of which are used. Handlers are called from inside; they must not free the bridge.
@@ -154,6 +157,10 @@ void h2_stream_forward(struct h2_stream *stream, struct injection *injection);
 // A response of our own; body: text of the content type.
 void h2_stream_answer(struct h2_stream *stream, unsigned status, const char *reason, const char *body, size_t len);
 void h2_stream_reset(struct h2_stream *stream, enum h2_side side, uint32_t error_code);
+
+// A head or trailers have grown by len bytes. False: that is too much of them, all together. And they are gone.
+bool h2_bridge_hold(struct h2_bridge *bridge, size_t len);
+void h2_bridge_release(struct h2_bridge *bridge, struct h2_head *head);
 
 // For h2_bridge.c.
 struct h2_stream *h2_stream_new(struct h2_bridge *bridge, int32_t id); // NULL: out of memory

@@ -83,6 +83,27 @@ void h2_head_scrub(struct h2_head *head, const struct scrub *scrub) {
         scrub_text(scrub, head->bytes + head->fields[i].value, head->fields[i].value_len);
 }
 
+int h2_head_set(struct h2_head *head, const char *name, struct wire_slice value) {
+    for (size_t i = 0; i < head->count; i++) {
+        struct h2_field *field = &head->fields[i];
+        bool other = field->value_len != value.len || memcmp(head->bytes + field->value, value.data, value.len) != 0;
+        if (!other || !h2_head_named(head, field, name)) continue;
+        if (!h2_head_grow(head, value.len)) return -ENOMEM;
+        field->value = h2_head_text(head, value);
+        field->value_len = (uint32_t)value.len;
+    }
+    return 0;
+}
+
+void h2_head_bar(struct h2_head *head, const struct injection *injection) {
+    size_t kept = 0;
+    for (size_t i = 0; i < head->count; i++) {
+        const struct h2_field *field = &head->fields[i];
+        if (!injection_bars(injection, head->bytes + field->name, field->name_len)) head->fields[kept++] = *field;
+    }
+    head->count = kept;
+}
+
 void h2_head_drop(struct h2_head *head, const struct h2_head *names) {
     size_t kept = 0;
     for (size_t i = 0; i < head->count; i++) {

@@ -38,6 +38,11 @@ struct wire_slice h2_head_find(const struct h2_head *head, const char *name);
 unsigned h2_head_status(const struct h2_head *head);
 void h2_head_scrub(struct h2_head *head, const struct scrub *scrub);
 
+// Gives all fields of this name (lower case) this value. 0 or -ENOMEM.
+int h2_head_set(struct h2_head *head, const char *name, struct wire_slice value);
+
+// Takes out the fields that an injection bars.
+void h2_head_bar(struct h2_head *head, const struct injection *injection);
 // Takes out the fields that have a name of these, whose values do not matter.
 void h2_head_drop(struct h2_head *head, const struct h2_head *names);
 // The names of the fields that an injection sets, in lower case. 0 or -ENOMEM.

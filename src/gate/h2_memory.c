@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gate/h2_memory.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,12 +14,14 @@ struct h2_memory_piece {
 
 static void *h2_memory_new(size_t size, void *data) {
     struct h2_memory *memory = data;
-    if (size > memory->max - memory->used) return NULL;
-    struct h2_memory_piece *piece = malloc(sizeof(*piece) + size);
+    struct h2_budget *budget = memory->budget;
+    bool fits = size <= memory->max - memory->used && budget->used < budget->max && size <= budget->max - budget->used;
+    struct h2_memory_piece *piece = fits ? malloc(sizeof(*piece) + size) : NULL;
     if (!piece) return NULL;
     piece->size = size;
     list_append(&memory->pieces, &piece->link);
     memory->used += size;
+    budget->used += size;
     return piece + 1;
 }
 
@@ -27,6 +30,7 @@ static void h2_memory_free(void *bytes, void *data) {
     if (!bytes) return;
     struct h2_memory_piece *piece = (struct h2_memory_piece *)bytes - 1;
     memory->used -= piece->size;
+    memory->budget->used -= piece->size;
     list_remove(&piece->link);
     explicit_bzero(bytes, piece->size);
     free(piece);
@@ -49,10 +53,11 @@ static void *h2_memory_resize(void *old, size_t size, void *data) {
     return bytes;
 }
 
-void h2_memory_init(struct h2_memory *memory, size_t max) {
+void h2_memory_init(struct h2_memory *memory, size_t max, struct h2_budget *budget) {
     *memory = (struct h2_memory){
         .calls = {memory, h2_memory_new, h2_memory_free, h2_memory_zeroed, h2_memory_resize},
         .max = max,
+        .budget = budget,
     };
     list_init(&memory->pieces);
 }

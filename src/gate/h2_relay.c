@@ -122,16 +122,23 @@ static bool h2_relay_names_host(const struct flow *flow, const struct h2_head *h
 static bool h2_relay_judge(struct h2_relay *relay, struct h2_stream *stream) {
     struct policy_request request = h2_relay_request(relay->flow);
     struct wire_slice method = h2_head_find(&stream->head, ":method");
-    bool connect = method.len == 7 && memcmp(method.data, "CONNECT", 7) == 0;
-    bool trace = method.len == 5 && memcmp(method.data, "TRACE", 5) == 0; // would be told its values
     struct policy_decision decision = policy_decide(relay->flow->gate->policy, &request);
     bool misdirected = !h2_relay_names_host(relay->flow, &stream->head);
-    if (stream->head.too_large || connect || trace) h2_relay_refuse_reason(relay, stream, POLICY_BAD_REQUEST);
+    bool bad = stream->head.too_large || !policy_method_may(method.data, method.len);
+    if (bad) h2_relay_refuse_reason(relay, stream, POLICY_BAD_REQUEST);
     else if (misdirected) h2_relay_refuse_reason(relay, stream, POLICY_NAME_MISMATCH);
     else if (decision.verdict != POLICY_ALLOW) h2_relay_refuse(relay, stream, decision);
     else if (!relay->ends[H2_SERVER]) h2_relay_unreachable(relay, stream);
     else stream->allowed = true;
     return stream->allowed;
+}
+
+// The host is sent as it was judged.
+static bool h2_relay_canonical(const struct flow *flow, struct h2_head *head) {
+    char text[FLOW_AUTHORITY_SIZE];
+    flow_authority(flow, intercept_host(flow), text);
+    struct wire_slice authority = {(const uint8_t *)text, strlen(text)};
+    return h2_head_set(head, ":authority", authority) == 0 && h2_head_set(head, "host", authority) == 0;
 }
 
 static void h2_relay_forward(struct h2_relay *relay, struct h2_stream *stream, struct injection *injection) {
@@ -143,6 +150,7 @@ static void h2_relay_forward(struct h2_relay *relay, struct h2_stream *stream, s
         if (!gone) h2_relay_refuse(relay, stream, decision);
         return;
     }
+    if (!h2_relay_canonical(relay->flow, &stream->head)) relay->bridge->broken = true;
     flow_judged(relay->flow, &request, &decision);
     intercept_carries(relay->flow, injection);
     h2_stream_forward(stream, injection);
@@ -399,8 +407,10 @@ static bool h2_relay_open(struct h2_relay *relay) {
     uint64_t now_us = relay->busy_us = clock_us();
     relay->ends[H2_CLIENT] = intercept_take_client(flow);
     relay->ends[H2_SERVER] = intercept_take_upstream(flow);
+    struct h2_budget *budget = &flow->gate->h2_budget;
+    budget->max = H2_BUDGET_BASE + (size_t)flow->gate->facts.max_connections * H2_BUDGET_CONNECTION;
     relay->bridge = h2_bridge_new(&h2_relay_handlers, relay, relay->ends[H2_SERVER] != NULL,
-                                  flow->gate->flow_count > H2_RELAY_FEW, now_us);
+                                  flow->gate->flow_count > H2_RELAY_FEW, budget, now_us);
     if (!relay->bridge) return false;
     relay->tick = evtimer_new(flow->gate->base, h2_relay_ticks, relay);
     if (!relay->tick || !h2_relay_deadline(relay, H2_RELAY_TICK_S)) return false;

@@ -29,10 +29,7 @@ struct h2_stream *h2_stream_new(struct h2_bridge *bridge, int32_t id) {
     return stream;
 }
 
-static void h2_stream_free_head(struct h2_stream *stream) {
-    stream->bridge->heads_len -= stream->head.list_size;
-    h2_head_done(&stream->head);
-}
+static void h2_stream_free_head(struct h2_stream *stream) { h2_bridge_release(stream->bridge, &stream->head); }
 
 static void h2_stream_wiped(struct h2_stream *stream) {
     struct injection *injection = TAKE_POINTER(stream->injection);
@@ -45,11 +42,11 @@ void h2_stream_free(struct h2_stream *stream) {
         struct h2_body *body = &stream->body[side];
         if (body->bytes) evbuffer_free(body->bytes);
         scrub_free(body->scrub); // before the values that it looks for
-        h2_head_done(&body->trailers);
+        h2_bridge_release(stream->bridge, &body->trailers);
     }
     h2_stream_wiped(stream);
     h2_stream_free_head(stream);
-    h2_head_done(&stream->incoming);
+    h2_bridge_release(stream->bridge, &stream->incoming);
     h2_head_done(&stream->reserved);
     free(stream);
 }
@@ -83,7 +80,7 @@ static void h2_body_drop(struct h2_body *body) {
     h2_body_credit(body, len);
     if (body->bytes) evbuffer_free(TAKE_POINTER(body->bytes));
     scrub_free(TAKE_POINTER(body->scrub));
-    h2_head_done(&body->trailers);
+    h2_bridge_release(body->stream->bridge, &body->trailers);
 }
 
 static void h2_body_resume(struct h2_body *body) {
@@ -194,11 +191,7 @@ static bool h2_stream_prepare_scrub(struct h2_stream *stream) {
         if (value->scrub) values[count++] = scrub_header_value(value->bytes, value->len);
     }
     if (count == 0) return true;
-    struct h2_head encoding = {0};
-    bool good = h2_head_add(&encoding, name, (struct wire_slice){0}, 0) == 0;
-    h2_head_drop(&stream->head, &encoding);
-    h2_head_done(&encoding);
-    good = good && h2_head_add(&stream->head, name, none, 0) == 0 && !stream->head.too_large;
+    bool good = h2_head_add(&stream->head, name, none, 0) == 0 && !stream->head.too_large;
     if (good) stream->body[H2_SERVER].scrub = scrub_new(values, count);
     return stream->body[H2_SERVER].scrub != NULL;
 }
@@ -208,10 +201,10 @@ static int32_t h2_stream_submit(struct h2_stream *stream) {
     struct h2_body *body = &stream->body[H2_CLIENT];
     nghttp2_data_provider provider = {.source.ptr = body, .read_callback = h2_body_read};
     if (stream->injection && h2_head_add_names(&stream->reserved, stream->injection) < 0) return NGHTTP2_ERR_NOMEM;
-    h2_head_drop(&stream->head, &stream->reserved);
+    if (stream->injection) h2_head_bar(&stream->head, stream->injection);
     size_t before = stream->head.list_size;
     bool prepared = h2_stream_prepare_scrub(stream);
-    stream->bridge->heads_len += stream->head.list_size - before;
+    h2_bridge_hold(stream->bridge, stream->head.list_size - before);
     AUTO_FREE nghttp2_nv *fields = prepared ? h2_head_fields(&stream->head, stream->injection, &count) : NULL;
     if (!fields) return NGHTTP2_ERR_NOMEM;
     return nghttp2_submit_request(stream->bridge->sessions[H2_SERVER], NULL, fields, count,
@@ -329,7 +322,7 @@ void h2_stream_headers(struct h2_stream *stream, enum h2_side from, bool end) {
     stream->moved_us = stream->bridge->now_us;
     if (from == H2_SERVER) {
         h2_stream_response(stream, end);
-        h2_head_done(&stream->incoming);
+        h2_bridge_release(stream->bridge, &stream->incoming);
     } else if (stream->state == H2_READING) {
         h2_stream_request(stream, end);
     } else if (stream->body[H2_CLIENT].trailers.too_large) {

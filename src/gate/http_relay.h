@@ -75,6 +75,7 @@ enum wire_result http_body_relay(struct http1 *message, struct evbuffer *from, s
 // http_head.c Writes the head for a server: the absolute form turned into the origin form (RFC 9112 3.2.2), without
 // what is for a proxy; everything else byte for byte. False: out of memory, and what was written is not the request.
 bool http_head_write(struct evbuffer *out, const uint8_t *bytes, const struct http1_head *head);
-// The same with credentials: their headers are left out and then added. Into out (NULL: counts only); the length.
+// The same with credentials: their headers are left out and then added, the host is written as it was judged, and
+// Connection names no field. Into out (NULL: counts only); the length.
 size_t http_head_inject(uint8_t *out, const uint8_t *bytes, const struct http1_head *head,
-                        const struct injection *injection);
+                        const struct injection *injection, const char *host);

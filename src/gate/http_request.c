@@ -83,13 +83,15 @@ static void http_request_connect(struct http_relay *http, const struct policy_de
 // or the body is wrong from its start and the request was refused.
 static uint8_t *http_request_assemble(struct http_relay *http, const uint8_t *bytes, const struct http1_head *head,
                                       const struct injection *injection, size_t *ret_len) {
-    size_t len = http_head_inject(NULL, bytes, head, injection);
+    char host[FLOW_AUTHORITY_SIZE];
+    flow_authority(http->flow, intercept_host(http->flow), host);
+    size_t len = http_head_inject(NULL, bytes, head, injection, host);
     size_t room = len < HTTP_RECORD ? HTTP_RECORD - len : 0;
     size_t body = evbuffer_get_length(stream_input(http->client)) - head->len;
     if (room > body) room = body;
     uint8_t *secret = vault_client_memory(len + room);
     if (!secret) return NULL;
-    http_head_inject(secret, bytes, head, injection);
+    http_head_inject(secret, bytes, head, injection, host);
     http->bytes[RELAY_SANDBOX] += head->len;
     evbuffer_drain(stream_input(http->client), head->len);
     http_request_body(http, http->outgoing);
@@ -228,8 +230,7 @@ static bool http_request_misdirected(struct http_relay *http, const struct http1
     bool scheme_fits = head->form != HTTP1_FORM_ABSOLUTE || head->absolute_https;
     bool port_fits = port == 0 || port == http->flow->port;
     bool fits = scheme_fits && port_fits && strcmp(http->host, intercept_host(http->flow)) == 0;
-    bool trace = strcmp(http->method, "TRACE") == 0;
-    if (fits && !trace) return false;
+    if (fits && policy_method_may(head->method.data, head->method.len)) return false;
     http_relay_refuse_reason(http, fits ? POLICY_BAD_REQUEST : POLICY_NAME_MISMATCH);
     return true;
 }

@@ -28,8 +28,9 @@ static void http_response_splice(struct http_relay *http) {
 // The whole answer has gone to the client; the request's body may still be on its way.
 static void http_response_done(struct http_relay *http) {
     bool more = http->server && evbuffer_get_length(stream_input(http->server)) > 0;
-    // A server that was asked whether it wants the body, and did not say so, may take what comes for another request.
-    bool keeps = http->keep_alive && !http->server_eof && (http->request_done || (!more && !http->expects));
+    // A server that was asked whether it wants the body, and did not say so, takes what comes for it or for another
+    // request, also where all of it was sent: nothing more goes that way.
+    bool keeps = http->keep_alive && !http->server_eof && !http->expects && (http->request_done || !more);
     http->answered = true;
     if (!keeps) {
         http_relay_finish(http);

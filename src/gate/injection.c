@@ -53,6 +53,38 @@ void injection_free(struct injection *injection) {
     free(injection);
 }
 
+// Some servers make no difference between '-' and '_'. word: in lower case.
+static bool name_is(const char *word, const char *name, size_t name_len) {
+    bool same = strlen(word) == name_len;
+    for (size_t i = 0; same && i < name_len; i++) {
+        char letter = name[i] == '_' ? '-' : name[i];
+        if (letter >= 'A' && letter <= 'Z') letter = (char)(letter | 0x20);
+        same = letter == word[i];
+    }
+    return same;
+}
+
+static bool name_listed(const char *const *list, size_t count, const char *name, size_t name_len) {
+    for (size_t i = 0; i < count; i++)
+        if (name_is(list[i], name, name_len)) return true;
+    return false;
+}
+
+bool injection_scrubs(const struct injection *injection) {
+    bool scrubs = false;
+    for (size_t i = 0; injection && i < injection->count; i++) scrubs |= injection->values[i].scrub;
+    return scrubs;
+}
+
+bool injection_bars(const struct injection *injection, const void *name, size_t name_len) {
+    static const char *const overrides[] = {"x-http-method-override", "x-http-method", "x-method-override",
+                                            "x-original-method", "x-original-url", "x-original-uri", "x-rewrite-url"};
+    static const char *const pieces[] = {"accept-encoding", "range", "if-range"};
+    if (injection_sets(injection, name, name_len)) return true;
+    if (injection->conditional && name_listed(overrides, ARRAY_LENGTH(overrides), name, name_len)) return true;
+    return injection_scrubs(injection) && name_listed(pieces, ARRAY_LENGTH(pieces), name, name_len);
+}
+
 bool injection_sets(const struct injection *injection, const void *name, size_t name_len) {
     for (size_t i = 0; i < injection->count; i++) {
         const char *header = injection->values[i].header;
@@ -70,6 +102,7 @@ static struct injection *injection_new(const struct policy_credential *credentia
         value->header = strdup(credentials[i].header);
         value->rule = credentials[i].rule;
         value->scrub = credentials[i].scrub;
+        injection->conditional |= credentials[i].conditional;
         if (value->header) continue;
         injection_free(injection);
         return NULL;

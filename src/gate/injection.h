@@ -24,6 +24,7 @@ struct injection_value {
 
 struct injection {
     size_t count; // 0: this request gets none
+    bool conditional; // one at least would not be there with another method or path
     struct injection_value values[POLICY_CREDENTIALS_MAX];
 };
 
@@ -40,6 +41,11 @@ void injection_free(struct injection *injection);   // wipes; NULL is fine
 // Whether a header of this name comes from the injection alone: the sandbox's own of that name is left out. ASCII case is
 // ignored.
 bool injection_sets(const struct injection *injection, const void *name, size_t name_len);
+// Whether a header of the sandbox's is left out: one that is set; one that servers are known to take for a method or path
+// other than was judged, where that decided; one that would have a value come back in pieces or in disguise where it is
+// to be scrubbed.
+bool injection_bars(const struct injection *injection, const void *name, size_t name_len);
+bool injection_scrubs(const struct injection *injection); // NULL is fine
 
 // ---- leaves: what a TLS server needs to be a bound host ----
 

@@ -27,6 +27,7 @@
 #include "dns/dns.h"
 #include "gate/door.h"
 #include "gate/exchange.h"
+#include "gate/h2_budget.h"
 #include "net/net.h"
 #include "policy/policy.h"
 #include "wire/http1.h"
@@ -132,6 +133,7 @@ struct gate {
     struct relay_engine *relays;
     struct list flows;
     uint32_t flow_count;         // with exchanges
+    struct h2_budget h2_budget;
     bool small_buffers;          // what the keeper was told last
     struct exchange_table *exchanges;
     struct event *exchange_sweep;
@@ -168,6 +170,9 @@ void flow_report(struct flow *flow); // logs the end of what was counted so far:
 // One timer a flow; what it means depends on the state. False: out of memory, and nothing would ever end the flow.
 bool flow_deadline(struct flow *flow, unsigned milliseconds);
 void flow_stop_timer(struct flow *flow);
+#define FLOW_AUTHORITY_SIZE (NAME_SIZE + 6)
+// "host", or "host:port" where that is not HTTPS's.
+void flow_authority(const struct flow *flow, const char *host, char ret_text[FLOW_AUTHORITY_SIZE]);
 struct policy_request flow_request(const struct flow *flow); // what is known about it so far
 void flow_judged(struct flow *flow, const struct policy_request *request, const struct policy_decision *decision); // logs
 // Logs that an allowed destination could not be reached: the verdict stays what the policy says, the reason is ours.

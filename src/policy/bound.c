@@ -3,6 +3,7 @@
 // does not hold.
 #include <strings.h>
 
+#include "base/mem.h"
 #include "policy/block.h"
 #include "policy/url_path.h"
 
@@ -37,9 +38,11 @@ static bool method_is(const struct policy_credential_request *request, const cha
     return request->method_len == strlen(method) && memcmp(request->method, method, request->method_len) == 0;
 }
 
-// TRACE sends the request back to who made it, CONNECT is for a proxy.
-static bool method_may(const struct policy_credential_request *request) {
-    return !method_is(request, "TRACE") && !method_is(request, "CONNECT");
+bool policy_method_may(const void *method, size_t len) {
+    static const char *const names[] = {"TRACE", "TRACK", "CONNECT"};
+    for (size_t i = 0; i < ARRAY_LENGTH(names); i++)
+        if (strlen(names[i]) == len && strncasecmp(names[i], method, len) == 0) return false;
+    return true;
 }
 
 // HEAD is a GET whose answer is cut short.
@@ -58,7 +61,8 @@ static bool credential_fits(const struct policy *policy, const struct block_cred
                             const struct policy_credential_request *request, const char *path) {
     if (!request->method) return true;
     char repo[URL_PATH_REPO_SIZE];
-    if (!method_may(request) || !method_fits(policy, credential->methods, request)) return false;
+    if (!policy_method_may(request->method, request->method_len)) return false;
+    if (!method_fits(policy, credential->methods, request)) return false;
     if (!is_conditional(policy, credential)) return true;
     if (!path || !url_path_below(path, string_at(policy, credential->path))) return false;
     return credential->repos.count == 0 || (url_path_repo(path, string_at(policy, credential->repo_root), repo) &&
@@ -82,7 +86,8 @@ size_t policy_credentials(const struct policy *policy, const struct policy_crede
         }
         if (!credential_fits(policy, credential, request, path)) continue;
         ret_credentials[count++] = (struct policy_credential){
-            .rule = rule, .header = string_at(policy, credential->header), .scrub = credential->scrub};
+            .rule = rule, .header = string_at(policy, credential->header), .scrub = credential->scrub,
+            .conditional = is_conditional(policy, credential) || credential->methods.count > 0};
     }
     return count;
 }

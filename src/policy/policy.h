@@ -93,6 +93,7 @@ struct policy_credential {
     uint32_t rule;      // its number, as main gives it to the vault: the order of policy_binding_targets over the model
     const char *header; // as it is written
     bool scrub;         // its value is taken out of responses
+    bool conditional;   // only for some methods or paths
 };
 
 struct policy_credential_request {
@@ -105,9 +106,11 @@ struct policy_credential_request {
 
 // The headers that this request gets: those bound to its host whose repositories, path prefix and methods fit it, in the
 // order of their rules. A path of which a server could make something else than it shows is in no repository and below no
-// prefix. TRACE and CONNECT get none. Pure.
+// prefix. TRACE, TRACK and CONNECT get none. Pure.
 size_t policy_credentials(const struct policy *policy, const struct policy_credential_request *request,
                           struct policy_credential ret_credentials[POLICY_CREDENTIALS_MAX]);
+// Not of methods that hand a request back (TRACE, TRACK) or on (CONNECT), in whatever case: a bound host gets none.
+bool policy_method_may(const void *method, size_t len);
 // The bound hosts, one after the other; NULL behind the last. They live as long as the policy.
 const char *policy_bound_host(const struct policy *policy, size_t index);
 

@@ -2,7 +2,8 @@
 // HTTP/1 (RFC 9110, RFC 9112) for a relay that judges request by request: heads, and where a body ends. Strict on
 // framing: what two readers could understand differently is WIRE_BAD. Built on llhttp; obs-fold, bare CR or LF in a
 // head, white space before a colon, Content-Length with Transfer-Encoding, several or listed Content-Lengths, a
-// Transfer-Encoding other than exactly "chunked", NUL and control bytes, several Host headers are refused; so are
+// Transfer-Encoding other than exactly "chunked", NUL and control bytes, several Host headers, an Expect other than
+// exactly "100-continue" are refused (whether the body is read may depend on it: a reader of lists); so are
 // methods that llhttp does not know, empty lines before a head, and an absolute form with a query but no path.
 #pragma once
 
@@ -36,7 +37,7 @@ struct http1_head {
     bool upgrade_websocket;      // Connection: upgrade and Upgrade: websocket, GET, HTTP/1.1
     bool upgrade_h2c;            // asks for h2c (HTTP2-Settings or Upgrade: h2c)
     bool upgrade_other;          // Connection: upgrade and another Upgrade, HTTP/1.1
-    bool expect_continue;
+    bool expect_continue;        // also in HTTP/1.0, where some servers heed it
     // Response.
     uint16_t status;
     // Both.

@@ -6,9 +6,9 @@
 
 // The fields that are interpreted, collected before any conclusion: their order in a head must not matter.
 struct facts {
-    int hosts, lengths, encodings;
+    int hosts, lengths, encodings, expects;
     bool close, keep_alive, connection_upgrade;
-    bool upgrade, http2_settings;
+    bool upgrade, http2_settings, expects_other;
     struct wire_slice upgrade_value;
 };
 
@@ -117,7 +117,10 @@ static bool read_field(const struct http1_header *header, struct http1_head *hea
     if (http1_field_is(name, "transfer-encoding")) return ++facts->encodings == 1 && http1_field_is(value, "chunked");
     if (http1_field_is(name, "connection")) read_connection(value, facts);
     if (http1_field_is(name, "http2-settings")) facts->http2_settings = true;
-    if (http1_field_is(name, "expect") && http1_field_is(value, "100-continue")) head->expect_continue = true;
+    if (http1_field_is(name, "expect")) {
+        facts->expects++;
+        if (!http1_field_is(value, "100-continue")) facts->expects_other = true;
+    }
     if (http1_field_is(name, "upgrade")) {
         if (facts->upgrade) return false;
         facts->upgrade = true;
@@ -174,8 +177,11 @@ bool http1_field_read(const struct http1 *http1, struct http1_head *head) {
     head->framing = HTTP1_BODY_NONE;
     bool framed = http1->kind == HTTP1_REQUEST ? frame_request(head, &facts) : frame_response(http1, head, &facts);
     if (!framed) return false;
-    if (http1->kind == HTTP1_REQUEST) read_upgrade(head, &facts);
-    if (head->minor_version == 0) head->expect_continue = false; // RFC 9110 10.1.1
+    if (http1->kind == HTTP1_REQUEST) {
+        if (facts.expects_other || facts.expects > 1) return false;
+        head->expect_continue = facts.expects > 0;
+        read_upgrade(head, &facts);
+    }
     head->keep_alive =
         !facts.close && (head->minor_version == 1 || facts.keep_alive) && head->framing != HTTP1_BODY_UNTIL_CLOSE;
     return true;

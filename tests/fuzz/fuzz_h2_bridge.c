@@ -68,7 +68,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const uint8_t preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0";
     uint64_t now_us = 1;
     if (h2_calls_load(NULL) < 0) abort();
-    struct h2_bridge *bridge = h2_bridge_new(&handlers, NULL, true, true, now_us);
+    struct h2_budget budget = {.max = H2_BUDGET_BASE};
+    struct h2_bridge *bridge = h2_bridge_new(&handlers, NULL, true, true, &budget, now_us);
     if (!bridge) abort();
     h2_bridge_receive(bridge, H2_CLIENT, preface, sizeof(preface), now_us);
     h2_bridge_receive(bridge, H2_SERVER, preface + 24, sizeof(preface) - 24, now_us);

@@ -274,8 +274,9 @@ size_t rig_frame(uint8_t *out, size_t len, uint8_t type, uint8_t flags, uint32_t
 void rig_start(bool upstream) {
     memset(&rig, 0, sizeof(rig));
     rig.now_us = 1000000;
+    rig.budget.max = H2_BUDGET_BASE;
     assert_int_equal(h2_calls_load(NULL), 0);
-    rig.bridge = h2_bridge_new(&owner, &rig, upstream, false, rig.now_us);
+    rig.bridge = h2_bridge_new(&owner, &rig, upstream, false, &rig.budget, rig.now_us);
     assert_non_null(rig.bridge);
     peer_start(&rig.client, false);
     peer_start(&rig.server, true);
@@ -284,6 +285,7 @@ void rig_start(bool upstream) {
 
 void rig_stop(void) {
     h2_bridge_free(rig.bridge);
+    assert_int_equal(rig.budget.used, 0);
     peer_stop(&rig.client);
     peer_stop(&rig.server);
 }

@@ -57,6 +57,7 @@ struct rig_peer {
 extern struct rig {
     struct rig_peer client, server;
     struct h2_bridge *bridge;
+    struct h2_budget budget;
     uint64_t now_us;
     // The owner.
     struct h2_stream *asked[RIG_STREAMS];

@@ -279,7 +279,8 @@ static void test_not_http2(void **state) {
     (void)state;
     static const struct h2_handlers none;
     assert_int_equal(h2_calls_load(NULL), 0);
-    struct h2_bridge *bridge = h2_bridge_new(&none, NULL, true, true, 1);
+    struct h2_budget budget = {.max = H2_BUDGET_BASE};
+    struct h2_bridge *bridge = h2_bridge_new(&none, NULL, true, true, &budget, 1);
     assert_int_equal(h2_bridge_receive(bridge, H2_CLIENT, (const uint8_t *)"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 27, 1), -ECONNABORTED);
     assert_true(h2_bridge_done(bridge));
     h2_bridge_free(bridge);
@@ -361,6 +362,72 @@ static void test_deaf(void **state) {
     }
 }
 
+// What a client that does not read, or gives no credit, and a server with large heads and trailers can make us hold.
+static void test_heads_unread(void **state) {
+    (void)state;
+    size_t count;
+    nghttp2_nv fields[16];
+    memcpy(fields, large_fields(&count), sizeof(fields));
+    fields[0] = (nghttp2_nv)OK;
+    memmove(fields + 1, fields + 4, 12 * sizeof(*fields));
+    for (int trailers = 0; trailers < 2; trailers++) {
+        rig_start(true);
+        for (int i = 0; i < 100; i++) REQUEST(NULL, GET);
+        rig_run();
+        struct rig_body body = {.left = 20000, .trailers = fields + 1, .trailer_count = 12};
+        size_t before = rig.bridge->memory[H2_CLIENT].used;
+        rig.client.deaf = !trailers;
+        rig.client.holds_credit = true;
+        for (int32_t id = 1; id < 200; id += 2) {
+            if (trailers) RESPOND(id, &body, OK);
+            else rig_respond(id, fields, 13, NULL);
+        }
+        rig_run();
+        assert_in_range(before, 1, H2_MEMORY_MAX_SMALL / H2_MEMORY_FULL_SHARE / 2); // many streams alone do not fill it
+        assert_in_range(rig.bridge->memory[H2_CLIENT].used, 0, 1.5 * MEGABYTE);
+        assert_in_range(rig.bridge->heads_len, 0, H2_HEADS_MAX + H2_HEAD_MAX);
+        assert_in_range(rig.budget.used, MEGABYTE / 2, 3 * MEGABYTE);
+        rig.client.deaf = false;
+        rig_run();
+        size_t whole = 0;
+        for (int32_t id = 1; id < 200; id += 2) whole += rig_seen(&rig.client, id)->end;
+        if (!trailers) assert_int_equal(whole, 100); // it was only held up
+        rig_stop();
+    }
+}
+
+// A client's trailers wait like a server's.
+static void test_trailers_of_requests(void **state) {
+    (void)state;
+    size_t count;
+    const nghttp2_nv *fields = large_fields(&count) + 4;
+    rig_start(true);
+    rig.server.holds_credit = true;
+    struct rig_body body = {.left = 20000, .trailers = fields, .trailer_count = 12};
+    for (int i = 0; i < 100; i++) REQUEST(&body, POST);
+    rig_run();
+    assert_in_range(rig.bridge->heads_len, 0, H2_HEADS_MAX + H2_HEAD_MAX);
+    rig_stop();
+}
+
+// What all connections have together is used up: this one ends, or its head is too large, and nothing is kept.
+static void test_budget(void **state) {
+    (void)state;
+    size_t count;
+    const nghttp2_nv *fields = large_fields(&count);
+    rig_start(true);
+    rig.holds = true;
+    rig.budget.max = rig.budget.used + 100000;
+    rig_request(fields, 4 + 10, NULL);
+    rig_run();
+    assert_false(rig.asked[0]->head.too_large);
+    for (int i = 0; i < 3; i++) rig_request(fields, 4 + 15, NULL);
+    rig_run();
+    assert_true(rig.bridge->broken || rig.asked[1]->head.too_large);
+    assert_in_range(rig.budget.used, 0, rig.budget.max + H2_HEAD_MAX);
+    rig_stop();
+}
+
 // Of streams that end before their bodies have gone on, no credit is lost: what comes later still goes through.
 static void test_credit_comes_back(void **state) {
     (void)state;
@@ -417,6 +484,7 @@ int main(void) {
         cmocka_unit_test(test_hpack_bomb), cmocka_unit_test(test_malformed_requests), cmocka_unit_test(test_not_http2),
         cmocka_unit_test(test_bad_server), cmocka_unit_test(test_unread), cmocka_unit_test(test_deaf),
         cmocka_unit_test(test_credit_comes_back), cmocka_unit_test(test_no_server_credit_for_our_answer),
+        cmocka_unit_test(test_heads_unread), cmocka_unit_test(test_trailers_of_requests), cmocka_unit_test(test_budget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,6 +56,22 @@ static void test_injection(void **state) {
     rig_stop();
 }
 
+// Where the method or the path decided that it gets a credential, nothing may say another one.
+static void test_overrides(void **state) {
+    (void)state;
+    for (int conditional = 0; conditional < 2; conditional++) {
+        rig_start(true);
+        inject("x-key", "k", false);
+        rig.injection.conditional = conditional;
+        REQUEST(NULL, GET, NV("x-http-method-override", "PUT"), NV("x_original_url", "/b"), NV("x-rewrite-url", "/b"), NV("z", "1"));
+        rig_run();
+        const struct rig_seen *asked = rig_seen(&rig.server, 1);
+        if (conditional) assert_string_equal(asked->fields, "-\n:method: GET\n:scheme: https\n:authority: bound.test\n:path: /\nz: 1\n!x-key: k\n");
+        else rig_expect(asked, "x-http-method-override: PUT\nx_original_url: /b\nx-rewrite-url: /b\n");
+        rig_stop();
+    }
+}
+
 // Longer than a frame: the values go on in CONTINUATION frames, each of which is told to hold some.
 static void test_injection_long(void **state) {
     (void)state;
@@ -481,7 +497,7 @@ int main(void) {
         cmocka_unit_test(test_answer), cmocka_unit_test(test_goaway_of_server), cmocka_unit_test(test_goaway_of_client),
         cmocka_unit_test(test_shut), cmocka_unit_test(test_room), cmocka_unit_test(test_pings),
         cmocka_unit_test(test_server_ends), cmocka_unit_test(test_no_server), cmocka_unit_test(test_client_ends),
-        cmocka_unit_test(test_content_length), cmocka_unit_test(test_scrub),
+        cmocka_unit_test(test_content_length), cmocka_unit_test(test_scrub), cmocka_unit_test(test_overrides),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,7 +48,7 @@ void __wrap_injection_on_change(struct gate *gate, injection_changed *changed);
 
 static struct gate gate;
 static struct injection_leaf leaf;
-static bool has_leaf, scrubs;
+static bool has_leaf, scrubs, conditional;
 static int wants_certificate; // of a client, by this version of TLS; 0: no
 static int injection_status; // of the next answer
 static unsigned asked, given, freed;
@@ -72,6 +72,7 @@ static void answer(evutil_socket_t fd, short what, void *data) {
     if (injection) {
         given++;
         injection->count = 2;
+        injection->conditional = conditional;
         injection->values[0] = (struct injection_value){"Authorization", "Bearer sesame-sesame", 20, 0, 7, scrubs};
         injection->values[1] = (struct injection_value){"X-Key", "key", 3, 1, 9, false};
     }
@@ -162,7 +163,7 @@ static int set_up(void **state) {
     free(pem);
     leaf = (struct injection_leaf){.certificate = inner.certificate, .ca = inner_root.certificate, .key = inner.key, .serial = 1};
     has_leaf = true;
-    scrubs = false;
+    scrubs = conditional = false;
     injection_status = 0;
     asked = given = freed = 0;
     return 0;
@@ -234,6 +235,24 @@ static void open_flow(const struct tls_identity *identity, const char *alpn) {
     turn();
 }
 
+// The same before it was sniffed, without SNI.
+static void open_unnamed(void) {
+    uint8_t bytes[40] = {0};
+    struct ip_packet syn = {.bytes = bytes, .len = sizeof(bytes), .source = addr_ipv4(0xc0000002),
+                            .destination = addr_ipv4(0xc6120001), .source_port = 40000, .destination_port = 443};
+    flow = flow_new(&gate, &syn);
+    assert_non_null(flow);
+    list_remove(&flow->bucket);
+    flow->dialled = "bound.test";
+    flow->peer = addr_ipv4(0xc6336401);
+    flow->fd = tls_peer_pair(&client);
+    flow->upstream = tls_peer_pair(&server);
+    tls_peer_tls(&client, false, NULL);
+    tls_peer_step(&client);
+    sniff_start(flow);
+    turn();
+}
+
 static void ask(const char *text) {
     tls_peer_say(&client, text, strlen(text));
     turn();
@@ -283,6 +302,23 @@ static void test_requests(void **state) {
     assert_true(client.failed && server.failed);
 }
 
+// What a server, or a proxy in front of it, could read otherwise than it was judged.
+static void test_rewritten(void **state) {
+    (void)state;
+    conditional = true;
+    open_flow(&good, NULL);
+    ask("POST /a HTTP/1.1\r\nHost: Bound.Test.:443\r\nX-HTTP-Method-Override: DELETE\r\nx_http_method: PUT\r\nX-Method-Override: PUT\r\n"
+        "X-Original-URL: /b\r\nX-Rewrite-Url: /b\r\nX-Original: kept\r\n"
+        "Connection: authorization, Keep-Alive,content-length ,x-key\r\nConnection: host\r\nContent-Length: 4\r\n\r\nbody");
+    assert_string_equal(server.got, "POST /a HTTP/1.1\r\n" AUTHORITY "X-Original: kept\r\nConnection: Keep-Alive\r\nContent-Length: 4\r\n"
+                                    VALUES "\r\nbody");
+    reply(OK);
+    forget(&server);
+    conditional = false;
+    ask("GET https://bound.test.:443/c HTTP/1.1\r\nHost: bound.test.:443\r\nX-HTTP-Method: kept\r\nConnection: x, close, upgrade\r\n\r\n");
+    assert_string_equal(server.got, "GET /c HTTP/1.1\r\n" AUTHORITY "X-HTTP-Method: kept\r\nConnection: close, upgrade\r\n" VALUES "\r\n");
+}
+
 static void test_other_names(void **state) {
     static const char *const requests[] = {
         "GET / HTTP/1.1\r\nHost: other.test\r\n\r\n", "GET / HTTP/1.1\r\nHost: bound.test:444\r\n\r\n",
@@ -321,6 +357,14 @@ static void test_no_credential(void **state) {
     assert_true(begins(&client, "HTTP/1.1 502 "));
     assert_true(has(&client, "\"error\":\"binding_failed\",\"reason\":\"binding_failed\""));
     assert_int_equal(server.len, 0);
+}
+
+static void test_no_name(void **state) {
+    (void)state;
+    open_unnamed();
+    assert_true(client.failed && !client.done);
+    char byte;
+    assert_true(recv(server.fd, &byte, 1, MSG_DONTWAIT) <= 0);
 }
 
 static void test_no_leaf(void **state) {
@@ -448,6 +492,20 @@ static void test_expectation_unmet(void **state) {
     assert_true(client.notified);
     forget(&server);
     ask("GET /admin HTTP/1.1\r\nHost: bound.test\r\n\r\n");
+    assert_int_equal(server.len, 0);
+}
+
+// The same where the body has come at once: by then it is the server's, as body or as request.
+static void test_expectation_ignored(void **state) {
+    (void)state;
+    open_flow(&good, NULL);
+    ask("POST /a HTTP/1.1\r\n" AUTHORITY "Expect: 100-continue\r\nContent-Length: 32\r\n\r\n"
+        "GET /evil HTTP/1.1\r\nX: 34567\r\n\r\n");
+    reply(OK);
+    assert_string_equal(client.got, OK);
+    assert_true(client.notified);
+    forget(&server);
+    ask("GET /b HTTP/1.1\r\n" AUTHORITY "\r\n");
     assert_int_equal(server.len, 0);
 }
 
@@ -616,6 +674,7 @@ int main(void) {
         TEST(test_wrong_servers), TEST(test_ends_early),       TEST(test_early_answer),     TEST(test_expectation_unmet),
         TEST(test_answers),       TEST(test_expectation_met),  TEST(test_tunnel),           TEST(test_scrub),
         TEST(test_idle_end),      TEST(test_memory_fails),     TEST(test_client_certificate_wanted),
+        TEST(test_expectation_ignored), TEST(test_no_name),       TEST(test_rewritten),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     struct tls_identity *all[] = {&root, &inner_root, &good, &other, &expired, &unknown, &inner};

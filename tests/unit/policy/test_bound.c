@@ -198,9 +198,12 @@ static void test_conditions(void **state) {
     assert_int_equal(ask(policy, "api.example", "get", "/v1/Chat", credentials), 1);
     assert_int_equal(ask(policy, "api.example", "PURGE", "/x", credentials), 2);
     assert_int_equal(ask(policy, "api.example", "TRACE", "/v1/Chat", credentials), 0);
+    static const char *const reflecting[] = {"trace", "Trace", "TRACK", "track", "connect"};
+    for (size_t i = 0; i < ARRAY_LENGTH(reflecting); i++)
+        assert_int_equal(ask(policy, "b.example", reflecting[i], "/", credentials), 0);
     assert_int_equal(ask(policy, "b.example", "CONNECT", "/", credentials), 0);
     assert_int_equal(ask(policy, "b.example", "GET", "%", credentials), 1);
-    assert_int_equal(credentials[0].rule, 1);
+    assert_true(credentials[0].rule == 1 && !credentials[0].conditional);
     assert_int_equal(ask(policy, "api.example", NULL, NULL, credentials), 3);
     assert_int_equal(ask(policy, "x.api.example", NULL, NULL, credentials), 0);
     assert_int_equal(ask(policy, "example", NULL, NULL, credentials), 0);

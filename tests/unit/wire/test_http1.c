@@ -138,6 +138,11 @@ static void test_bad_requests(void **state) {
         "GET / http/1.1\r\n\r\n",
         "GET / HTTP/11\r\n\r\n",
         "PRI * HTTP/2.0\r\n\r\n",
+        "POST / HTTP/1.1\r\nExpect: y 100-continue\r\n\r\n",
+        "POST / HTTP/1.1\r\nExpect: 100-continue, 100-continue\r\n\r\n",
+        "POST / HTTP/1.1\r\nExpect: 100-continue\r\nExpect: 100-continue\r\n\r\n",
+        "POST / HTTP/1.1\r\nExpect: 100-continue\r\nExpect:\r\n\r\n",
+        "POST / HTTP/1.0\r\nExpect: something\r\n\r\n",
         "DESCRIBE / RTSP/1.0\r\n\r\n",
         "GET /a b HTTP/1.1\r\n\r\n",
         "GET /\x01 HTTP/1.1\r\n\r\n",
@@ -241,7 +246,7 @@ static void test_connection(void **state) {
         {"GET / HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: x, h2c\r\n\r\n", true, false, true, false, false},
         {"GET / HTTP/1.1\r\nHTTP2-Settings: x\r\n\r\n", true, false, true, false, false},
         {"POST / HTTP/1.1\r\nExpect: 100-Continue\r\n\r\n", true, false, false, false, true},
-        {"POST / HTTP/1.0\r\nExpect: 100-continue\r\n\r\n", false, false, false, false, false},
+        {"POST / HTTP/1.0\r\nExpect: 100-continue\r\n\r\n", false, false, false, false, true},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         if (request(rows[i].text) != WIRE_OK) fail_msg("%s", rows[i].text);
