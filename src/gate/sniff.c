@@ -56,11 +56,6 @@ static bool sniff_opens(const struct flow *flow) {
     return flow->app == POLICY_APP_TLS && intercept_wanted(flow, flow->opening->sni[0] ? flow->opening->sni : NULL);
 }
 
-// TLS to a host with a credential that does not say its name could not be opened: it would go there as the sandbox's own.
-static bool sniff_unnamed(const struct flow *flow) {
-    return flow->dialled && !flow->opening->sni[0] && policy_name_bound(flow->gate->policy, flow->dialled);
-}
-
 // What is opened is logged request by request.
 static void sniff_pass(struct flow *flow, const struct policy_request *request, const struct policy_decision *decision) {
     if (sniff_opens(flow)) {
@@ -151,7 +146,6 @@ static void sniff_tls(struct flow *flow) {
     opening->alpn_http1 = hello.alpn_http1;
     opening->alpn_http2 = hello.alpn_h2;
     decision = policy_decide(flow->gate->policy, &request);
-    if (decision.verdict == POLICY_ALLOW && sniff_unnamed(flow)) decision = sniff_reason(POLICY_NO_NAME);
     if (decision.verdict == POLICY_ALLOW) sniff_allowed(flow, &request, &decision);
     else sniff_refuse(flow, &request, &decision, TLS_ALERT_UNRECOGNIZED_NAME);
 }
