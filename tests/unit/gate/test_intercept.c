@@ -648,11 +648,7 @@ int main(void) {
         TEST(test_wrong_servers), TEST(test_ends_early),       TEST(test_early_answer),     TEST(test_expectation_unmet),
         TEST(test_answers),       TEST(test_expectation_met),  TEST(test_tunnel),           TEST(test_scrub),
         TEST(test_idle_end),      TEST(test_memory_fails),     TEST(test_client_certificate_wanted),
-<<<<<<< HEAD
-        TEST(test_expectation_ignored), TEST(test_no_name),       TEST(test_rewritten),
-=======
-        TEST(test_expectation_ignored),
->>>>>>> parent of 1820a9c (gate: TLS without a name to a host with a credential is refused)
+        TEST(test_expectation_ignored), TEST(test_rewritten),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     struct tls_identity *all[] = {&root, &inner_root, &good, &other, &expired, &unknown, &inner};
