@@ -296,7 +296,8 @@ static int credential_send_rule(struct role *vault, const struct ipc_vault_rule 
     if (strncmp(rule->reference, "file:", 5) == 0 && rule->reference[5] != '/') {
         AUTO_FREE char *cwd = getcwd(NULL, 0);
         memset(sent.reference, 0, sizeof(sent.reference));
-        if (!cwd || snprintf(sent.reference, sizeof(sent.reference), "file:%s/%s", cwd, rule->reference + 5) >= (int)sizeof(sent.reference))
+        int len = cwd ? snprintf(sent.reference, sizeof(sent.reference), "file:%s/%s", cwd, rule->reference + 5) : -1;
+        if (len < 0 || len >= (int)sizeof(sent.reference))
             return error_set(err, -E2BIG, "secret %s: the path is too long; name the file by a shorter one", rule->reference);
     }
     return credential_send(vault, IPC_VAULT_RULE, &sent, sizeof(sent), NULL, err);
