@@ -44,13 +44,6 @@ static bool credential_copy(char *target, size_t size, const char *text) {
     return snprintf(target, size, "%s", text) < (int)size;
 }
 
-// The helper is not where the user is, so a relative file: gets the whole path.
-static bool credential_reference(char *target, size_t size, const char *reference) {
-    if (strncmp(reference, "file:", 5) != 0 || reference[5] == '/') return credential_copy(target, size, reference);
-    AUTO_FREE char *cwd = getcwd(NULL, 0);
-    return cwd && snprintf(target, size, "file:%s/%s", cwd, reference + 5) < (int)size;
-}
-
 static int credential_rule(struct credentials *credentials, const struct policy_binding *binding,
                            const struct policy_binding_target *target, struct error *err) {
     struct ipc_vault_rule *rule = &credentials->rules[credentials->rule_count];
@@ -62,7 +55,7 @@ static int credential_rule(struct credentials *credentials, const struct policy_
         !credential_copy(rule->value, sizeof(rule->value), target->value))
         return error_set(err, -E2BIG, "%s: the value for %s is longer than %zu bytes; move what is in it to the secret",
                          binding->source ? binding->source : "binding", target->host, sizeof(rule->value) - 1);
-    if (!credential_reference(rule->reference, sizeof(rule->reference), reference))
+    if (!credential_copy(rule->reference, sizeof(rule->reference), reference))
         return error_set(err, -E2BIG, "%s: the secret's reference for %s is longer than %zu bytes; put it in a script",
                          binding->source ? binding->source : "binding", target->host, sizeof(rule->reference) - 1);
     credentials->rule_count++;
@@ -297,6 +290,19 @@ int credentials_start(struct credentials *credentials, struct role *vault, uid_t
 
 const struct sandbox_trust *credentials_trust(const struct credentials *credentials) { return &credentials->trust; }
 
+// The helper is not where the user is, so a relative file: gets the whole path.
+static int credential_send_rule(struct role *vault, const struct ipc_vault_rule *rule, struct error *err) {
+    struct ipc_vault_rule sent = *rule;
+    if (strncmp(rule->reference, "file:", 5) == 0 && rule->reference[5] != '/') {
+        AUTO_FREE char *cwd = getcwd(NULL, 0);
+        memset(sent.reference, 0, sizeof(sent.reference));
+        int len = cwd ? snprintf(sent.reference, sizeof(sent.reference), "file:%s/%s", cwd, rule->reference + 5) : -1;
+        if (len < 0 || len >= (int)sizeof(sent.reference))
+            return error_set(err, -E2BIG, "secret %s: the path is too long; name the file by a shorter one", rule->reference);
+    }
+    return credential_send(vault, IPC_VAULT_RULE, &sent, sizeof(sent), NULL, err);
+}
+
 int credentials_join(const struct credentials *credentials, struct role *vault, int *ret_fd, struct error *err) {
     int pair[2];
     int r = channel_pair(pair);
@@ -304,7 +310,7 @@ int credentials_join(const struct credentials *credentials, struct role *vault, 
     AUTO_CLOSE int gate = pair[0];
     AUTO_CLOSE int other = pair[1];
     for (size_t i = 0; i < credentials->rule_count && r == 0; i++)
-        r = credential_send(vault, IPC_VAULT_RULE, &credentials->rules[i], sizeof(credentials->rules[i]), NULL, err);
+        r = credential_send_rule(vault, &credentials->rules[i], err);
     if (r == 0) r = credential_send(vault, IPC_VAULT_GATE, NULL, 0, &other, err);
     if (r == 0) *ret_fd = TAKE_FD(gate);
     return r;

@@ -24,7 +24,7 @@ void credentials_free(struct credentials *credentials); // NULL is fine
 int credentials_part(struct credentials *credentials, const struct policy_model *model, const struct sandbox_spec *spec,
                      struct error *err);
 
-// The files that file: secrets are in, by absolute paths, one after the other; NULL behind the last.
+// The files that file: secrets are in, as they were named, one after the other; NULL behind the last.
 const char *credentials_file(const struct credentials *credentials, size_t index);
 
 // Starts the role and hands the values over; it becomes that user (uid 0: stays). Also in place of one that died.

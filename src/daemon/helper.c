@@ -121,8 +121,8 @@ static int check_word(const struct sandbox_reach *reach, char *const *environmen
     const char *path = value_of(environment, "PATH");
     bool found = word_path(word, value_of(environment, "HOME"), path ? path : safe_path, file);
     if (found && sandbox_reach_has(reach, file))
-        return error_set(err, -EINVAL, "secret cmd:%s: it runs outside of the sandbox, which could change \"%s\"; keep that out of the "
-                         "folders that the sandbox may write", command, file);
+        return error_set(err, -EINVAL, "secret cmd:%s: it runs outside of the sandbox, which could change \"%s\"; keep that out "
+                         "of the folders that the sandbox may write", command, file);
     if (!found && first && strchr(word, '/') && word[0] != '$')
         return error_set(err, -EINVAL, "secret cmd:%s: it runs in the folder /, where there is no \"%s\"; write the whole path",
                          command, word);
@@ -135,8 +135,8 @@ int helper_check(const struct sandbox_reach *reach, char *const *environment, co
     AUTO_FREE char *text = strdup(command);
     if (!text) return error_set(err, -ENOMEM, "out of memory");
     if (home && home[0] == '/' && sandbox_reach_has(reach, home))
-        return error_set(err, -EINVAL, "secret cmd:%s: it runs outside of the sandbox by what the home folder \"%s\" says, which "
-                         "the sandbox could change; share less of it", command, home);
+        return error_set(err, -EINVAL, "secret cmd:%s: it runs outside of the sandbox by what the home folder \"%s\" says, "
+                         "which the sandbox could change; share less of it", command, home);
     bool first = true;
     for (char *rest = text, *word; (word = strtok_r(rest, between, &rest)) != NULL; first = false) {
         int r = check_word(reach, environment, command, word, first, err);
