@@ -128,8 +128,8 @@ static void variable_wipe(char *entry) {
     size_t len = strcspn(entry, "=");
     char name[IPC_ENV_NAME_SIZE];
     snprintf(name, sizeof(name), "%.*s", (int)(len < sizeof(name) ? len : 0), entry);
-    explicit_bzero(entry + len, strlen(entry + len));
-    unsetenv(name);
+    if (entry[len]) explicit_bzero(entry + len + 1, strlen(entry + len + 1));
+    unsetenv(name); // which looks for the sign behind the name
 }
 
 // The first variable that has this value, or has it in it; NULL: none. Its name is of no matter: GITHUB_TOKEN and GH_TOKEN

@@ -120,6 +120,9 @@ static int bind_header(struct policy_binding *binding, const char *args, size_t 
     // No known kind of reference follows this '=', or it would have been found: the message is about the reference.
     const char *equals = memchr(name, '=', (size_t)((second ? second : end) - name));
     if (equals) return policy_binding_set_secret(binding, equals + 1, (size_t)(end - equals - 1), err);
+    size_t digits = strspn(name, "0123456789");
+    if (digits > 0 && name + digits == (second ? second : end)) // a port, which the host is told not to have
+        return policy_binding_set_host(binding, args, host_len + 1 + digits, err);
     r = policy_binding_set_header(binding, name, (size_t)((second ? second : end) - name), err);
     if (r < 0 || !second) return r;
     return policy_binding_set_value(binding, second + 1, (size_t)(end - second - 1), err);
