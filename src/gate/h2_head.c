@@ -79,8 +79,12 @@ unsigned h2_head_status(const struct h2_head *head) {
 }
 
 void h2_head_scrub(struct h2_head *head, const struct scrub *scrub) {
-    for (size_t i = 0; i < head->count; i++)
-        scrub_text(scrub, head->bytes + head->fields[i].value, head->fields[i].value_len);
+    for (size_t i = 0; i < head->count; i++) {
+        const struct h2_field *field = &head->fields[i];
+        if (head->bytes[field->name] == ':') continue; // the status
+        scrub_text(scrub, head->bytes + field->name, field->name_len);
+        scrub_text(scrub, head->bytes + field->value, field->value_len);
+    }
 }
 
 int h2_head_set(struct h2_head *head, const char *name, struct wire_slice value) {

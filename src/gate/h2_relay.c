@@ -104,18 +104,22 @@ static bool h2_relay_is_host(const struct flow *flow, struct wire_slice authorit
     return !host.is_address && strcmp(host.name, intercept_host(flow)) == 0 && (port == 0 || port == flow->port);
 }
 
-// Whether the request is for the host that was dialled, by all that it says about that.
+// Whether the request is for the host that was dialled, by all that it says about that: Host stands for an :authority that
+// is left out (RFC 9113 8.3.1).
 static bool h2_relay_names_host(const struct flow *flow, const struct h2_head *head) {
     struct wire_slice scheme = h2_head_find(head, ":scheme");
     if (scheme.len != 5 || memcmp(scheme.data, "https", 5) != 0) return false;
-    if (!h2_relay_is_host(flow, h2_head_find(head, ":authority"))) return false;
+    struct wire_slice authority = h2_head_find(head, ":authority");
+    bool named = authority.data != NULL;
+    if (named && !h2_relay_is_host(flow, authority)) return false;
     for (size_t i = 0; i < head->count; i++) {
         const struct h2_field *field = &head->fields[i];
         bool host = field->name_len == 4 && memcmp(head->bytes + field->name, "host", 4) == 0;
         struct wire_slice value = {head->bytes + field->value, field->value_len};
         if (host && !h2_relay_is_host(flow, value)) return false;
+        named |= host;
     }
-    return true;
+    return named;
 }
 
 // Whether the request may go on, as far as can be said before it has its values. False: it was answered.

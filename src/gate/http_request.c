@@ -138,6 +138,7 @@ static void http_request_injected(int status, struct injection *injection, void 
     else if (!allowed) http_relay_refuse_reason(http, POLICY_POLICY_CHANGED);
     else if (!http->server && http->reused) flow_end(http->flow, false); // it ended meanwhile: the client tries again
     else if (!http->server) http_relay_unreachable(http);
+    else if (http->upgrade && injection_scrubs(injection)) http_relay_refuse_reason(http, POLICY_PROTOCOL_DENIED);
     else kept = http_request_inject(http, injection);
     if (!kept) injection_free(injection);
     if (!http->dead) http_relay_balance(http);

@@ -45,9 +45,9 @@ void http_scrub_free(struct http_scrub *scrub) {
     free(scrub);
 }
 
-// What the message's framing depends on stays what the server said, whatever a value is.
+// What the message's framing depends on stays what the server said, whatever a value is. (It is exact, and says no more.)
 static bool http_scrub_frames(const struct wire_slice *name) {
-    static const char *const names[] = {"content-length", "transfer-encoding", "connection"};
+    static const char *const names[] = {"content-length", "transfer-encoding"};
     const char *text = (const char *)name->data;
     for (size_t i = 0; i < ARRAY_LENGTH(names); i++)
         if (name->len == strlen(names[i]) && strncasecmp(text, names[i], name->len) == 0) return true;
@@ -65,8 +65,9 @@ bool http_scrub_head(struct http_scrub *scrub, const struct http1_head *head, co
     if (line) scrub_text(scrub->scrub, copy + status_len, (size_t)(line - copy) - status_len);
     for (size_t i = 0; i < head->header_count; i++) {
         const struct http1_header *header = &head->headers[i];
-        if (header->value.len == 0 || http_scrub_frames(&header->name)) continue;
-        scrub_text(scrub->scrub, copy + (header->value.data - bytes), header->value.len);
+        const uint8_t *start = header->name.data, *end = start + header->name.len;
+        if (header->value.len > 0) end = header->value.data + header->value.len;
+        if (!http_scrub_frames(&header->name)) scrub_text(scrub->scrub, copy + (start - bytes), (size_t)(end - start));
     }
     space.iov_len = head->len;
     scrub->chunked = head->framing == HTTP1_BODY_CHUNKED;
