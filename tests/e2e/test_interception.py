@@ -161,11 +161,12 @@ def test_absolute_form(box, guest, target, status):
 @pytest.mark.parametrize("dialled,sni", [("elsewhere.example", "keys.example"), ("keys.example", "elsewhere.example"), ("keys.example", None),
                                          ("v4.example", "keys.example"), ("keys.example", "h1.example")])
 def test_name_dialled_and_name_claimed_differ(box, guest, secrets, dialled, sni):
-    """No credential of one goes to the other; and with no SNI there is none at all."""
+    """No credential of one goes to the other; and with no SNI nothing goes there at all."""
     for host in {dialled, sni} - {None}:
         text = f"GET /headers HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
         answer, seen = since(box, lambda: guest.ask("h1", host=dialled, sni=sni, text=text, verify=False, silence=0.5), event="request")
         assert not any("labtok" in value for entry in seen for _, value in entry["headers"]), (answer, seen)
+        assert sni or not seen, (answer, seen)
 
 
 def test_literal_address(box, guest):
@@ -259,6 +260,16 @@ def test_expect_continue(guest):
     answers = parse(guest.do("h1", host="keys.example", parts=[head, "hello"], pause=0.2)["text"])
     assert [answer.status for answer in answers] == [100, 200], answers
     assert answers[1].body == f"5 {zlib.crc32(b'hello')}\n"
+
+
+def test_expect_keeps_the_connection(box, guest):
+    """Only where the server has said that it reads the body; none of any other expectation."""
+    put, get = (f"{line} HTTP/1.1\r\nHost: keys.example\r\n" for line in ("PUT /upload", "GET /headers"))
+    expects = put + "Content-Length: 5\r\nExpect: 100-continue\r\n\r\n"
+    answers = parse(guest.do("h1", host="keys.example", parts=[expects, "hello", get + "\r\n"], pause=0.2, silence=0.4)["text"])
+    assert [answer.status for answer in answers] == [100, 200, 200], answers
+    odd, seen = since(box, lambda: guest.request("keys.example", headers="Expect: y 100-continue\r\n"), event="request")
+    assert [answer.status for answer in odd] == [400] and not seen, (odd, seen)
 
 
 def test_expect_refused(guest):
