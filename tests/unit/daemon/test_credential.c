@@ -71,6 +71,7 @@ static void test_life(void **state) {
         fail_msg("%s", err.text);
     assert_null(getenv("GITHUB_TOKEN"));
     assert_false(in_own_environment("ghp_fromenv"));
+    for (char **entry = environ; *entry; entry++) assert_non_null(strchr(*entry, '='));
     if (credentials_start(credentials, &vault, 0, 0, &err) < 0) fail_msg("%s", err.text);
     const struct sandbox_trust *trust = credentials_trust(credentials);
     assert_int_equal(((const uint8_t *)trust->certificate)[0], 0x30);

@@ -170,6 +170,8 @@ static void test_options(void **state) {
         assert_int_equal(policy_model_bind(model, bad[i], "--bind", &err), -EINVAL);
         if (strstr(err.text, MARK)) fail_msg("a secret in \"%s\"", err.text);
     }
+    assert_int_equal(policy_model_bind(model, "header:a.org:8443:X-Key:{secret}=env:A", "--bind", &err), -EINVAL);
+    assert_non_null(strstr(err.text, "\"a.org:8443\" has a port"));
     assert_int_equal(model->binding_count, 2);
     policy_model_free(model);
 }
