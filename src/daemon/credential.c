@@ -223,12 +223,24 @@ static bool credential_suspects(const struct credentials *credentials, const str
     if (!strchr(entry, '=') ||
         snprintf(name, sizeof(name), "%.*s", (int)strcspn(entry, "="), entry) >= (int)sizeof(name))
         return false;
-    if (variable_of_kind(model, name)) return true;
+    if (variable_of_kind(model, name)) return !strstr(entry, POLICY_PLACEHOLDER);
     for (size_t i = 0; i < credentials->rule_count; i++) {
         const char *command = credential_command(&credentials->rules[i]);
         if (command && helper_names(command, name)) return true;
     }
     return false;
+}
+
+// Tools that want the variable of a bound kind find a placeholder in it.
+static int variable_replace(const struct policy_model *model, char *entry) {
+    char name[IPC_ENV_NAME_SIZE], text[POLICY_PLACEHOLDER_SIZE];
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(entry, "="), entry);
+    const struct policy_binding binding = {.variable = name};
+    bool kept = variable_of_kind(model, name);
+    fprintf(stderr, "penstock: the variable %s may hold a secret that is bound: the command %s\n", name,
+            kept ? "gets a placeholder" : "does not get it");
+    variable_wipe(entry);
+    return kept ? setenv(name, policy_binding_placeholder(&binding, text), true) : 0;
 }
 
 int credentials_part(struct credentials *credentials, const struct policy_model *model, const struct sandbox_spec *spec,
@@ -247,9 +259,7 @@ int credentials_part(struct credentials *credentials, const struct policy_model 
             entry++;
             continue;
         }
-        fprintf(stderr, "penstock: the variable %.*s may hold a secret that is bound: the command does not get it\n",
-                (int)strcspn(*entry, "="), *entry);
-        variable_wipe(*entry);
+        r = variable_replace(model, *entry) < 0 ? error_set(err, -ENOMEM, "out of memory") : 0;
         entry = environ;
     }
     return r;

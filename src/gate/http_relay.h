@@ -34,6 +34,7 @@ struct http_relay {
     uint64_t bytes[2];
     uint64_t head_begun_us; // first byte of the head that is being read, 0: none
     enum http_relay_state state;
+    unsigned interim; // 1xx heads of this answer
     bool request_done, response_headed, answered, until_close, client_eof, server_eof, answer_begun;
     bool keep_alive, upgrade, expects, reused, dead;
     bool door;   // its client speaks to a proxy

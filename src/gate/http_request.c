@@ -33,6 +33,7 @@ static void http_request_begin(struct http_relay *http) {
     flow_judged(http->flow, &request, &decision);
     http->state = HTTP_RELAY_EXCHANGE;
     http->server_eof = http->answer_begun = false;
+    http->interim = 0;
 }
 
 static void http_request_send(struct http_relay *http) {

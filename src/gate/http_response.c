@@ -43,6 +43,8 @@ static void http_response_done(struct http_relay *http) {
     if (!http->dead && http->state == HTTP_RELAY_HEAD) http_request_next(http);
 }
 
+#define HTTP_INTERIM_MAX 32 // 1xx heads before an answer, as many as by HTTP/2
+
 // 1: a final response's head went to the client; 0: more bytes are needed; -1: the connection was dealt with.
 static int http_response_head(struct http_relay *http) {
     struct evbuffer *input = stream_input(http->server);
@@ -58,7 +60,8 @@ static int http_response_head(struct http_relay *http) {
         if (result == WIRE_MORE && len >= HTTP1_HEAD_MAX) result = WIRE_BAD; // no more of it is read
         if (result == WIRE_MORE) return 0;
         bool unasked = result == WIRE_OK && head.status == 101 && !http->upgrade;
-        if (result == WIRE_BAD || unasked) {
+        bool endless = result == WIRE_OK && head.status < 200 && ++http->interim > HTTP_INTERIM_MAX;
+        if (result == WIRE_BAD || unasked || endless) {
             http_relay_unreachable(http);
             return -1;
         }
