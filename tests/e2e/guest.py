@@ -220,4 +220,8 @@ def role(guest, name):
 
 
 def gate_memory(guest):
+    """Bytes. A sanitizer keeps what was freed: then there is nothing to be told from them."""
+    with open(guest.box.program, "rb") as file:
+        if b"__asan_init" in file.read():
+            return 0
     return sum(memory(pid) for pid in role(guest, "gate"))
