@@ -53,6 +53,7 @@ static const struct {
     {IPC_SOURCE_STORED, sizeof(struct ipc_source_answer)},
     {IPC_SOURCE_OUTPUT, sizeof(struct ipc_source_answer)},
     {IPC_SOURCE_END, sizeof(struct ipc_source_answer)},
+    {IPC_GATE_VAULT, 0},
 };
 _Static_assert(ARRAY_LENGTH(kinds) == IPC_TYPE_COUNT - 1, "one row a type, at the end: letters must not move");
 
