@@ -164,9 +164,9 @@ static void test_options(void **state) {
     static const char *const bad[] = {
         "github=" MARK,       "github:a/b=" MARK,    "header:a.org:X=" MARK,       "header:a.org:X=vault:" MARK,
         "header:a.org:X:" MARK "\n", "basic:a.org:u=" MARK, "basic:a.org",               "basic::u=env:A",
-        "basic:a.org:=env:A", "mistral_api=" MARK,   "header:a.org:X:" MARK "=env:A", "basic:a.org:" MARK ":x=env:A" + 100 * 0,
+        "basic:a.org:=env:A", "mistral_api=" MARK,   "header:a.org:X:" MARK "=env:A",
     };
-    for (size_t i = 0; i + 1 < ARRAY_LENGTH(bad); i++) {
+    for (size_t i = 0; i < ARRAY_LENGTH(bad); i++) {
         assert_int_equal(policy_model_bind(model, bad[i], "--bind", &err), -EINVAL);
         if (strstr(err.text, MARK)) fail_msg("a secret in \"%s\"", err.text);
     }
