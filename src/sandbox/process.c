@@ -298,6 +298,13 @@ void sandbox_process_free(struct sandbox_process *process) {
     if (!process) return;
     if (process->helper_pidfd >= 0) {
         siginfo_t info;
+        // Not released: the init ends by itself once it sees that nobody will. bubblewrap killed while it makes the sandbox
+        // could leave its child waiting for it for ever.
+        struct pollfd end = {.fd = process->helper_pidfd, .events = POLLIN};
+        if (process->messages >= 0) {
+            mem_close_pointer(&process->reports);
+            poll(&end, 1, 2000);
+        }
         syscall(SYS_pidfd_send_signal, process->helper_pidfd, SIGKILL, NULL, 0);
         waitid(P_PIDFD, (id_t)process->helper_pidfd, &info, WEXITED); // -ECHILD if the caller has waited for it
         close(process->helper_pidfd);
