@@ -2,6 +2,7 @@
 // The processes of one sandbox: started, told what to do, watched, ended.
 #pragma once
 
+#include <errno.h>
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -28,6 +29,8 @@ int role_start(struct role *role, enum role_kind kind, uid_t uid, gid_t gid, cha
 int role_expect(struct role *role, enum ipc_type type, struct channel_message *ret_message, struct error *err);
 int role_send(struct role *role, enum ipc_type type, const void *body, size_t len, const int *fds, size_t fd_count,
               struct error *err);
+// Whether an error of the two above means that the process is gone.
+static inline bool role_has_ended(int rc) { return rc == -EPIPE || rc == -ECONNRESET; }
 // Has it killed without waiting; role_stop then waits.
 void role_kill(struct role *role);
 // Closes the channel, which ends the process; kills it if it is still there after timeout_ms. Reaps.

@@ -190,6 +190,7 @@ static void run_host_changed(evutil_socket_t fd, short what, void *data) {
         run->previous = run->policy;
         run->policy = policy;
         if (run->roles[ROLE_GATE].pid > 0) rc = run_send_policy(run, &err);
+        if (role_has_ended(rc)) return; // the gate that is started in its place gets the new policy
     }
     if (rc < 0) {
         fprintf(stderr, "penstock: the host's addresses changed: %s; the sandbox has no network from here\n", err.text);

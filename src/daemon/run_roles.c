@@ -73,6 +73,13 @@ static int run_pair(enum role_kind kind, int *ret_gate, int *ret_other, struct e
     return 0;
 }
 
+// Tells a role that runs already. One that has just died is told nothing: we see its end by its own event, and the one that is
+// started in its place is told everything anew.
+static int run_tell(struct run *run, enum role_kind kind, enum ipc_type type, int fd, struct error *err) {
+    int rc = role_send(&run->roles[kind], type, NULL, 0, &fd, 1, err);
+    return role_has_ended(rc) ? 0 : rc;
+}
+
 // Gives one end of a new channel to the resolver, the other to the gate. One that is not there yet will get it.
 static int run_join_resolver(struct run *run, int *ret_fd, struct error *err) {
     AUTO_CLOSE int gate = -1;
@@ -80,7 +87,7 @@ static int run_join_resolver(struct run *run, int *ret_fd, struct error *err) {
     int rc = run_pair(ROLE_RESOLVER, &gate, &other, err);
     if (rc < 0) return rc;
     if (run->roles[ROLE_RESOLVER].pid > 0) {
-        rc = role_send(&run->roles[ROLE_RESOLVER], IPC_RESOLVER_GATE, NULL, 0, &other, 1, err);
+        rc = run_tell(run, ROLE_RESOLVER, IPC_RESOLVER_GATE, other, err);
     } else {
         if (run->question_event) event_free(TAKE_POINTER(run->question_event));
         if (run->questions >= 0) close(run->questions);
@@ -199,7 +206,7 @@ static int run_restart_resolver(struct run *run, struct error *err) {
     if (rc == 0) rc = role_expect(resolver, IPC_RESOLVER_READY, &message, err);
     run->resolver_ready = rc == 0;
     if (rc == 0) rc = run_join_resolver(run, &channel, err);
-    return rc < 0 ? rc : role_send(&run->roles[ROLE_GATE], IPC_GATE_RESOLVER, NULL, 0, &channel, 1, err);
+    return rc < 0 ? rc : run_tell(run, ROLE_GATE, IPC_GATE_RESOLVER, channel, err);
 }
 
 // Both may have died at once, of the same cause.
@@ -227,7 +234,7 @@ static int run_restart_vault(struct run *run, struct error *err) {
     role_stop(&run->roles[ROLE_VAULT], 0);
     int rc = run_start_vault(run, err);
     if (rc == 0) rc = credentials_join(run->credentials, &run->roles[ROLE_VAULT], &channel, err);
-    return rc < 0 ? rc : role_send(&run->roles[ROLE_GATE], IPC_GATE_VAULT, NULL, 0, &channel, 1, err);
+    return rc < 0 ? rc : run_tell(run, ROLE_GATE, IPC_GATE_VAULT, channel, err);
 }
 
 // Whether one restart more is within the budget.
@@ -264,7 +271,9 @@ void run_restart(struct run *run, enum role_kind dead) {
     } else {
         fprintf(stderr, "penstock: the %s process of the sandbox died%s; starting it again\n", role_name(dead),
                 dead == ROLE_RESOLVER && !run->resolver_ready ? " while it was started" : "");
-        rc = run_restart_role(run, dead, &err);
+        // Another one may have died of the same cause, in the middle of this.
+        do rc = run_restart_role(run, dead, &err);
+        while (role_has_ended(rc) && run_count_restart(run));
     }
     if (rc == 0) return;
     if (dead == ROLE_VAULT) { // requests to bound hosts fail, everything else goes on
