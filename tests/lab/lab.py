@@ -18,6 +18,7 @@ privilege. Started by an ordinary user, the lab's processes are root in its user
 user namespace further in, where the uid is not 0.
 """
 import argparse
+import contextlib
 import ctypes
 import json
 import os
@@ -311,7 +312,7 @@ class Lab:
         for name, target in (("nginx.conf.in", "run/nginx.conf"), ("locations.conf.in", "run/locations.conf")):
             with open(os.path.join(HERE, name), encoding="utf-8") as file:
                 self.write(self.path(target), file.read().replace("@DIR@", self.dir))
-        python = [PYTHON, "-B"]
+        python = [PYTHON, "-B", "-X", "faulthandler"]
         ready = [self.start(self.inside() + python + [os.path.join(HERE, "dns_server.py"), self.dns_log]),
                  self.start(self.inside() + python + [os.path.join(HERE, "servers.py"), "internet", self.dir]),
                  self.start(python + [os.path.join(HERE, "servers.py"), "host", self.dir])]
@@ -329,13 +330,23 @@ class Lab:
 
     @staticmethod
     def says_ready(server):
-        os.set_blocking(server.stdout.fileno(), False)
-        return lambda: server.stdout.readline() == "ready\n"
+        fd = server.stdout.fileno()
+        os.set_blocking(fd, False)
+
+        def ready():  # a text file that would block loses what comes next, now and then
+            with contextlib.suppress(BlockingIOError):
+                return os.read(fd, 64) == b"ready\n"
+            return False
+        return ready
 
     def wait(self, server, deadline, is_ready):
         while not is_ready():
             if server.poll() is not None or time.monotonic() > deadline:
-                how = "gave no sign in time" if server.poll() is None else f"ended with {server.returncode}"
+                how = f"ended with {server.returncode}"
+                if server.poll() is None:
+                    how = "gave no sign in time"
+                    server.send_signal(signal.SIGABRT)  # Python's own says where it was
+                    server.wait()
                 with open(self.path("log/servers.log"), encoding="utf-8") as log:
                     raise LabError(f"{' '.join(server.args)}: did not start ({how}): {log.read().strip()[-2000:]}")
             time.sleep(0.01)
