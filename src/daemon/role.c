@@ -21,6 +21,7 @@
 #include "base/number.h"
 #include "daemon/daemon.h"
 #include "daemon/probe.h"
+#include "daemon/shim.h"
 #include "dns/dns.h"
 #include "gate/gate.h"
 #include "vault/vault.h"
@@ -55,6 +56,11 @@ static bool role_drop(const char *uid_text, const char *gid_text) {
 bool daemon_role(int argc, char **argv, int *ret_status) {
     if (argc > 1 && strcmp(argv[1], "@probe") == 0) { // of self-test
         *ret_status = probe_main(argc, argv);
+        return true;
+    }
+    if (argc == 3 && strcmp(argv[1], "@shim") == 0) { // of a node's sandbox
+        prctl(PR_SET_NAME, argv[1]);
+        *ret_status = shim_main(argv[2]);
         return true;
     }
     for (size_t i = 0; i < ARRAY_LENGTH(role_table); i++) {

@@ -34,8 +34,8 @@ static int run_memfd(const char *name, const void *bytes, size_t len) {
     return TAKE_FD(fd);
 }
 
-int run_send_policy(struct run *run, struct error *err) {
-    struct ipc_policy message = {.generation = run->generation};
+int run_send_policy(struct run *run, bool keep_existing, struct error *err) {
+    struct ipc_policy message = {.generation = run->generation, .keep_existing = keep_existing};
     size_t size;
     const void *block = policy_block(run->policy, &size);
     AUTO_CLOSE int fd = run_memfd("penstock-policy", block, size);
@@ -119,7 +119,7 @@ static int run_begin_gate(struct run *run, int keeper, struct error *err) {
     int fds[] = {keeper, resolver, vault, run->roots};
     size_t count = vault < 0 ? 2 : run->roots < 0 ? 3 : 4;
     if (rc == 0) rc = role_send(&run->roles[ROLE_GATE], IPC_GATE_START, &start, sizeof(start), fds, count, err);
-    return rc < 0 ? rc : run_send_policy(run, err);
+    return rc < 0 ? rc : run_send_policy(run, false, err);
 }
 
 static int run_await_gate(struct run *run, struct error *err) {
@@ -227,6 +227,11 @@ static int run_restart_gate(struct run *run, struct error *err) {
     if (rc == 0) rc = run_revive_vault(run, err);
     if (rc == 0) rc = run_begin_gate(run, keeper, err);
     return rc < 0 ? rc : run_await_gate(run, err);
+}
+
+int run_renew(struct run *run, struct error *err) {
+    role_stop(&run->roles[ROLE_VAULT], 0);
+    return run_restart_gate(run, err);
 }
 
 static int run_restart_vault(struct run *run, struct error *err) {

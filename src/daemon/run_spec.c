@@ -35,7 +35,7 @@ static int spec_state(struct run *run, struct error *err) {
 }
 
 // Variables that tools insist on have something in them.
-static int spec_placeholders(struct run *run, struct error *err) {
+int run_fill_placeholders(struct run *run, struct error *err) {
     const struct policy_model *model = run->options->model;
     size_t count = 0;
     run->placeholders = NEW_ARRAY(char *, model->binding_count + 1);
@@ -76,7 +76,7 @@ int run_fill_spec(struct run *run, struct error *err) {
     run->secrets = NEW_ARRAY(const char *, spec->secret_count);
     if (!run->secrets) return error_set(err, -ENOMEM, "out of memory");
     for (size_t i = 0; i < spec->secret_count; i++) run->secrets[i] = credentials_file(run->credentials, i);
-    rc = spec_placeholders(run, err);
+    rc = run_fill_placeholders(run, err);
     if (rc < 0) return rc;
     spec->protects = run->protects;
     spec->hides = run->hides;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `penstock run` holds while it runs. Private to run*.c.
+// What is held for one sandbox while it runs: of `penstock run`, and of a shim. Private to run*.c and shim*.c.
 #pragma once
 
 #include <event2/event.h>
 
 #include "daemon/credential.h"
 #include "daemon/daemon.h"
+#include "daemon/nameserver.h"
 #include "daemon/role.h"
 #include "policy/model.h"
 #include "sandbox/sandbox.h"
@@ -19,6 +20,8 @@ struct run {
     struct policy *policy, *previous;
     struct credentials *credentials; // NULL: nothing is bound
     struct ipc_resolver_start servers;
+    struct nameserver_probe probe;
+    void (*active)(struct run *run, const struct ipc_active *report); // a policy is in force everywhere; or NULL
     struct sandbox_spec spec;
     struct sandbox_process *process;
     struct decision_log *log;
@@ -31,14 +34,38 @@ struct run {
     int roots;                       // memory file with what --upstream-ca names, or -1
     uint64_t generation, restart_window_us;
     unsigned restarts;
-    bool log_failed, gate_started, resolver_ready;
+    bool log_failed, gate_started, resolver_ready, probed;
     int status;
 };
+
+// ---- run_watch.c: from start to end ----
+
+// Nothing is running after it: options and name outlive the run.
+int run_init(struct run *run, const struct daemon_run *options, const char *name, struct error *err);
+// Compiles the policy and takes the secrets out of this process.
+int run_open(struct run *run, struct error *err);
+// Begins what gets ready by itself. Then run->spec.trust is there, and namespaces can be waited for.
+int run_begin(struct run *run, struct error *err);
+// Waits until nothing can reach the network but as the policy says. rc: of what was done meanwhile, and returned if negative.
+int run_await(struct run *run, int rc, struct error *err);
+int run_compile(struct run *run, struct policy **ret_policy, struct policy_warnings *warnings, struct error *err);
+bool run_listen(struct run *run, int fd, event_callback_fn handler, struct event **event);
+// From now on, in the event loop: the roles; the host's addresses.
+void run_watch(struct run *run);
+int run_watch_host(struct run *run, struct error *err);
+// Reads what the gate has sent. False when it is gone; then run_role_gone.
+bool run_drain_gate(struct run *run);
+void run_role_gone(struct run *run, enum role_kind kind);
+// The sandbox has ended: the gate's last records, and the end of all roles. Then run_free, when they have been read.
+void run_close(struct run *run);
+void run_free(struct run *run);
 
 // ---- run_spec.c: what the sandbox room is told ----
 
 // Fills spec's lists of files. After credentials_new.
 int run_fill_spec(struct run *run, struct error *err);
+// Of these only the variables that tools insist on.
+int run_fill_placeholders(struct run *run, struct error *err);
 void run_clear_spec(struct run *run);
 
 // ---- run_roles.c: the processes of a run ----
@@ -51,7 +78,9 @@ int run_await_namespaces(struct run *run, struct error *err);
 int run_await_roles(struct run *run, struct error *err);
 // The resolver, to which the questions that wait for it are given.
 int run_start_late_resolver(struct run *run, struct error *err);
-int run_send_policy(struct run *run, struct error *err);
+int run_send_policy(struct run *run, bool keep_existing, struct error *err);
+// The gate, and the vault beside it, are started again with run->policy and run->credentials as they are now.
+int run_renew(struct run *run, struct error *err);
 // Starts one again that died, within a budget of restarts; beyond it the sandbox has no network (vault: no credentials).
 void run_restart(struct run *run, enum role_kind dead);
 // The gate has lost its channel to a vault that may be there still: another one.

@@ -121,7 +121,7 @@ static void add_node_prefixes(struct compile *compile, enum block_tree tree, con
 static void add_node_rules(struct compile *compile) {
     const struct policy_node *node = compile->node;
     struct block_header *header = &compile->header;
-    bool guarded = compile->model->dialect == POLICY_DIALECT_E2B;
+    bool guarded = compile->model->dialect == POLICY_DIALECT_E2B || node->guarded;
     header->rule_special = header->rule_own = BLOCK_NONE;
     if (node->has_always_denied)
         add_node_prefixes(compile, BLOCK_TREE_NODE_DENIED, "always_denied", node->always_denied,

@@ -161,6 +161,7 @@ void policy_warnings_done(struct policy_warnings *warnings);
 
 // The operator's guardrails (semantics section 2 step 1) and other node data a compiled policy holds.
 struct policy_node {
+    bool guarded; // of `serve`: the two guardrails without a value here are on for every dialect
     bool has_always_denied; // false: the default of the dialect and of `serve`
     struct addr_prefix *always_denied;
     size_t always_denied_count;

@@ -248,6 +248,27 @@ static bool check_source_opened(const void *body, size_t len) {
     return answer.status == 0;
 }
 
+static bool check_shim_call(const void *body, size_t len) {
+    struct ipc_shim_call call;
+    memcpy(&call, body, sizeof(call));
+    (void)len;
+    return call.verb < IPC_SHIM_VERB_COUNT;
+}
+
+static bool check_shim_up(const void *body, size_t len) {
+    struct ipc_shim_up up;
+    memcpy(&up, body, sizeof(up));
+    (void)len;
+    return up.paused <= 1 && up.pid > 0;
+}
+
+static bool check_shim_done(const void *body, size_t len) {
+    struct ipc_shim_done done;
+    memcpy(&done, body, sizeof(done));
+    (void)len;
+    return done.status <= 0 && is_string(done.text, sizeof(done.text));
+}
+
 static const struct {
     size_t size;
     uint8_t fds;
@@ -297,6 +318,10 @@ static const struct {
     [IPC_SOURCE_STORED] = {sizeof(struct ipc_source_answer), 2, true, false, check_source_opened},
     [IPC_SOURCE_OUTPUT] = {sizeof(struct ipc_source_answer), 1, true, false, check_source_opened},
     [IPC_SOURCE_END] = {sizeof(struct ipc_source_answer), 0, true, false, NULL},
+    [IPC_SHIM_UP] = {sizeof(struct ipc_shim_up), 0, true, false, check_shim_up},
+    [IPC_SHIM_CALL] = {sizeof(struct ipc_shim_call), IPC_SHIM_FDS, true, false, check_shim_call, .fds_any = true},
+    [IPC_SHIM_DONE] = {sizeof(struct ipc_shim_done), 0, true, false, check_shim_done},
+    [IPC_SHIM_EXIT] = {sizeof(struct ipc_shim_exit), 0, true, false, NULL},
 };
 _Static_assert(IPC_SOCKET_COUNT <= IPC_FDS_MAX, "every message's descriptors fit");
 _Static_assert(IPC_SOCKET_RAW6 - IPC_SOCKET_UDP4 + 1 == IPC_PLAIN_SOCKETS, "these are next to each other");

@@ -9,6 +9,7 @@
 
 #include "base/addr.h"
 #include "base/name.h"
+#include "wire/ipc_shim.h"
 #include "wire/ipc_vault.h"
 #include "wire/wire.h"
 
@@ -62,8 +63,14 @@ enum ipc_type {
     IPC_SOURCE_STORED,    // source -> vault: struct ipc_source_answer; descriptors: the store's key, the stored secret
     IPC_SOURCE_OUTPUT,    // source -> vault: struct ipc_source_answer; descriptor: pipe from the command's standard output
     IPC_SOURCE_END,       // source -> vault: struct ipc_source_answer: not to be had, or how the command ended
+    // shim
+    IPC_SHIM_UP,          // shim -> daemon: struct ipc_shim_up
+    IPC_SHIM_CALL,        // daemon -> shim: struct ipc_shim_call; descriptors: memory file with what the verb takes (JSON), and more
+    IPC_SHIM_DONE,        // shim -> daemon: struct ipc_shim_done
+    IPC_SHIM_EXIT,        // shim -> daemon: struct ipc_shim_exit: a command of IPC_SHIM_EXEC has ended
     IPC_TYPE_COUNT,
 };
+#define IPC_SHIM_FDS 4 // of a call, at most
 
 // How the sandbox's connections come to its gate.
 enum ipc_skeleton {

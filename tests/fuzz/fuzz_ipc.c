@@ -56,6 +56,10 @@ static const struct {
     {IPC_GATE_VAULT, 0},
     {IPC_GATE_VAULT_LOST, 0},
     {IPC_KEEPER_NAMESPACES, 0},
+    {IPC_SHIM_UP, sizeof(struct ipc_shim_up)},
+    {IPC_SHIM_CALL, sizeof(struct ipc_shim_call)},
+    {IPC_SHIM_DONE, sizeof(struct ipc_shim_done)},
+    {IPC_SHIM_EXIT, sizeof(struct ipc_shim_exit)},
 };
 _Static_assert(ARRAY_LENGTH(kinds) == IPC_TYPE_COUNT - 1, "one row a type, at the end: letters must not move");
 

@@ -58,6 +58,8 @@ static void test_sizes(void **state) {
         {IPC_SOURCE_STORED, 8, 2},
         {IPC_SOURCE_OUTPUT, 8, 1},
         {IPC_SOURCE_END, 8, 0},
+        {IPC_SHIM_EXIT, 8, 0},
+        {IPC_SHIM_DONE, 1048, 0},
     };
     static const uint8_t zeros[2048];
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -69,6 +71,19 @@ static void test_sizes(void **state) {
     }
     for (size_t fds = 0; fds <= IPC_FDS_MAX; fds++) // with the vault's channel, and with roots of trust
         assert_int_equal(check_at(IPC_GATE_START, zeros, 65, fds), fds >= 2 && fds <= 4 ? 0 : -EBADMSG);
+    for (size_t fds = 0; fds <= IPC_FDS_MAX; fds++)
+        assert_int_equal(check_at(IPC_SHIM_CALL, zeros, 8, fds), fds <= IPC_SHIM_FDS ? 0 : -EBADMSG);
+    struct ipc_shim_call call = {.verb = IPC_SHIM_VERB_COUNT};
+    BAD(IPC_SHIM_CALL, call);
+    struct ipc_shim_up up = {.pid = 1, .paused = 1};
+    GOOD(IPC_SHIM_UP, up);
+    up.paused = 2;
+    BAD(IPC_SHIM_UP, up);
+    struct ipc_shim_done done = {.status = 1};
+    BAD(IPC_SHIM_DONE, done);
+    memset(done.text, 'x', sizeof(done.text));
+    done.status = 0;
+    BAD(IPC_SHIM_DONE, done);
     assert_int_equal(check_at(0, zeros, 0, 0), -EBADMSG);
     assert_int_equal(check_at(IPC_TYPE_COUNT, zeros, 0, 0), -EBADMSG);
     assert_int_equal(ipc_check(UINT32_MAX, zeros, 0, 0), -EBADMSG);

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// One sandbox of a node. The start is that of `penstock run` with a container in the place of the command, and may block; then
+// an event loop that keeps the sandbox's network (run_watch.c) and does what the daemon's connections ask for. The end is that
+// of the container's first process, a call, or SIGTERM.
+//
+// An update: the new policy is compiled beside the old one, which stays in force when that fails. Then it is this process's
+// policy, so that a gate that dies from here on comes back with the new one; the gate is told, and answers when it is in force
+// everywhere. One that does not answer is started again, which closes every connection. Where credentials are bound the gate
+// always is: its rules and the vault's are numbered alike, and must never be of two policies.
+#include "daemon/shim.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "daemon/shim_state.h"
+
+#define SHIM_CHANNEL 3
+
+// ---- files ----
+
+int shim_read_fd(int fd, char **ret_text, struct error *err) {
+    struct stat status;
+    if (fstat(fd, &status) < 0 || status.st_size > SHIM_TEXT_MAX)
+        return error_set(err, -EFBIG, "more than %d bytes were given; make it smaller", SHIM_TEXT_MAX);
+    AUTO_FREE char *text = NEW_ARRAY(char, (size_t)status.st_size + 1);
+    if (!text) return error_set(err, -ENOMEM, "out of memory");
+    ssize_t got = pread(fd, text, (size_t)status.st_size, 0);
+    if (got != status.st_size) return error_set(err, -EIO, "what was given cannot be read");
+    *ret_text = TAKE_POINTER(text);
+    return 0;
+}
+
+static int shim_read_spec(struct shim *shim, struct error *err) {
+    AUTO_CLOSE int fd = open(SHIM_SPEC, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    AUTO_FREE char *text = NULL;
+    if (fd < 0) return error_set(err, -errno, "%s: %s", SHIM_SPEC, strerror(errno));
+    int rc = shim_read_fd(fd, &text, err);
+    return rc < 0 ? rc : shim_spec_read(text, &shim->spec, err);
+}
+
+// ---- the container ----
+
+// What the image says, unless the specification does; kept for the daemon, which makes templates of it.
+static int shim_use_image(struct shim *shim, const struct sandbox_image *image, struct error *err) {
+    json_t *environment = json_object(), *argv = json_array(), *layers = json_array();
+    for (char *const *entry = image->environment; entry && *entry; entry++) {
+        const char *equals = strchr(*entry, '=');
+        AUTO_FREE char *name = equals ? strndup(*entry, (size_t)(equals - *entry)) : NULL;
+        if (name) json_object_set_new(environment, name, json_string(equals + 1));
+    }
+    for (char *const *word = image->argv; word && *word; word++) json_array_append_new(argv, json_string(*word));
+    json_array_append_new(layers, json_string(image->layer));
+    json_t *all = json_pack("{s:o,s:{s:o,s:o,s:s,s:s,s:s}}", "layers", layers, "config", "env", environment, "argv", argv, "cwd",
+                            image->cwd ? image->cwd : "/", "user", image->user ? image->user : "", "digest", image->digest);
+    int rc = all && json_dump_file(all, SHIM_IMAGE, JSON_COMPACT) == 0 ? 0 : error_set(err, -EIO, "%s: cannot be written", SHIM_IMAGE);
+    if (rc == 0) {
+        json_t *spec_environment = json_object_get(shim->spec.json, "env");
+        json_t *merged = json_copy(environment); // the specification's last
+        json_object_update(merged, spec_environment);
+        json_object_set_new(shim->spec.json, "env", merged);
+        json_object_set(shim->spec.json, "layers", layers);
+        free(shim->spec.environment);
+        free(shim->spec.layers);
+        shim->spec.environment = shim_environment(merged);
+        shim->spec.layers = (const char **)shim_strings(layers);
+        shim->spec.layer_count = 1;
+        if (!shim->spec.cwd) json_object_set_new(shim->spec.json, "cwd", json_string(image->cwd ? image->cwd : "/"));
+        if (!shim->spec.user) json_object_set_new(shim->spec.json, "user", json_string(image->user ? image->user : ""));
+        shim->spec.cwd = json_string_value(json_object_get(shim->spec.json, "cwd"));
+        shim->spec.user = json_string_value(json_object_get(shim->spec.json, "user"));
+        if (!shim->spec.environment || !shim->spec.layers) rc = error_set(err, -ENOMEM, "out of memory");
+    }
+    json_decref(all);
+    return rc;
+}
+
+static int shim_get_image(struct shim *shim, struct error *err) {
+    struct sandbox_image image = {0};
+    if (!shim->spec.image) return 0;
+    int rc = sandbox_image_get(shim->spec.image, &shim->spec.place, &image, err);
+    if (rc == 0) rc = shim_use_image(shim, &image, err);
+    sandbox_image_done(&image);
+    return rc;
+}
+
+static int shim_create(struct shim *shim, const char *folder, struct error *err) {
+    const struct shim_spec *spec = &shim->spec;
+    struct sandbox_container_spec container = {
+        .id = spec->id, .folder = folder, .layers = spec->layers, .layer_count = spec->layer_count, .argv = spec->argv,
+        .environment = spec->environment, .placeholders = shim->run.placeholders, .trust = shim->run.spec.trust,
+        .cwd = spec->cwd, .user = spec->user, .hostname = spec->id, .memory_bytes = spec->memory_bytes,
+        .cpu_millis = spec->cpu_millis, .pids_max = spec->pids_max, .stdio = {-1, -1, -1},
+    };
+    return sandbox_container_create(&container, shim->run.user_namespace, shim->run.net_namespace, &shim->container, err);
+}
+
+// ---- start and end ----
+
+static int shim_open_log(struct shim *shim, struct error *err) {
+    shim->log = open(SHIM_LOG, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    return shim->log < 0 ? error_set(err, -errno, "%s: %s", SHIM_LOG, strerror(errno)) : 0;
+}
+
+static int shim_start(struct shim *shim, const char *folder, struct error *err) {
+    struct run *run = &shim->run;
+    int rc = shim_read_spec(shim, err);
+    if (rc == 0) rc = shim_get_image(shim, err);
+    if (rc == 0) rc = shim_open_log(shim, err);
+    if (rc < 0) return rc;
+    shim->options = (struct daemon_run){.model = shim->spec.policy.model, .node = &shim->spec.policy.node, .quiet = true,
+                                        .dns_servers = shim->spec.servers, .dns_server_count = shim->spec.server_count,
+                                        .log_fd = shim->log, .upstream_ca = shim->spec.upstream_ca};
+    rc = run_init(run, &shim->options, shim->spec.id, err);
+    if (rc == 0) rc = run_open(run, err);
+    if (rc == 0) rc = run_fill_placeholders(run, err);
+    if (rc == 0) rc = run_begin(run, err);
+    if (rc == 0) rc = run_await_namespaces(run, err);
+    if (rc == 0) rc = shim_create(shim, folder, err);
+    rc = run_await(run, rc, err);
+    return rc < 0 ? rc : sandbox_container_start(shim->container, err);
+}
+
+static void shim_ended(evutil_socket_t fd, short what, void *data) {
+    (void)fd, (void)what;
+    struct shim *shim = data;
+    event_base_loopbreak(shim->run.base);
+}
+
+static int shim_watch(struct shim *shim, struct error *err) {
+    struct run *run = &shim->run;
+    shim->end_fd = (int)syscall(SYS_pidfd_open, sandbox_container_pid(shim->container), 0);
+    shim->term_event = evsignal_new(run->base, SIGTERM, shim_ended, shim);
+    if (shim->end_fd < 0 || !shim->term_event || event_add(shim->term_event, NULL) < 0 ||
+        !run_listen(run, shim->end_fd, shim_ended, &shim->end_event))
+        return error_set(err, -EIO, "watching the container: %s", strerror(errno));
+    int rc = run_watch_host(run, err);
+    if (rc == 0) rc = shim_listen(shim, err);
+    if (rc == 0) run_watch(run);
+    return rc;
+}
+
+static void shim_end(struct shim *shim) {
+    shim_hang_up(shim);
+    struct event *events[] = {shim->end_event, shim->term_event};
+    for (size_t i = 0; i < ARRAY_LENGTH(events); i++)
+        if (events[i]) event_free(events[i]);
+    sandbox_container_free(shim->container);
+    if (shim->run.options) {
+        run_close(&shim->run);
+        run_free(&shim->run);
+    }
+    if (shim->end_fd >= 0) close(shim->end_fd);
+    if (shim->log >= 0) close(shim->log);
+    shim_spec_done(&shim->spec);
+}
+
+// One line, as messages are printable ASCII.
+static void shim_say(int fd, const struct error *err) {
+    struct ipc_error message = {0};
+    for (size_t i = 0; err->text[i] && i < sizeof(message.text) - 1; i++)
+        message.text[i] = err->text[i] < ' ' || err->text[i] > '~' ? '?' : err->text[i];
+    channel_send(fd, IPC_ERROR, &message, sizeof(message), NULL, 0);
+}
+
+int shim_main(const char *folder) {
+    struct error err = {0};
+    struct shim shim = {.log = -1, .end_fd = -1, .listener = -1};
+    list_init(&shim.peers);
+    list_init(&shim.execs);
+    signal(SIGPIPE, SIG_IGN);
+    prctl(PR_SET_CHILD_SUBREAPER, 1); // the container's first process becomes ours
+    fcntl(SHIM_CHANNEL, F_SETFD, FD_CLOEXEC);
+    int rc = chdir(folder) < 0 ? error_set(&err, -errno, "%s: %s", folder, strerror(errno)) : 0;
+    if (rc == 0) rc = shim_start(&shim, folder, &err);
+    if (rc == 0) rc = shim_watch(&shim, &err);
+    if (rc == 0) rc = shim_welcome(&shim, SHIM_CHANNEL, &err);
+    if (rc == 0) event_base_dispatch(shim.run.base);
+    shim_end(&shim);
+    if (rc < 0) shim_say(SHIM_CHANNEL, &err);
+    return rc < 0 ? 1 : 0;
+}
