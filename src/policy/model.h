@@ -179,6 +179,12 @@ struct policy_node {
     struct addr_prefix pool4, pool6; // 198.18.0.0/15 and the ULA default if family is ADDR_NONE
     char **dns_servers;              // network.dns.servers: "ADDR[:PORT]"
     size_t dns_server_count;
+    // Of `serve` alone; 0, NULL and ADDR_NONE: its defaults.
+    char **mirrors, **plain_http; // "REGISTRY=OTHER"; "REGISTRY"
+    size_t mirror_count, plain_http_count;
+    struct addr listen_address;
+    uint16_t listen_port;
+    uint32_t max_sandboxes, memory_mb, cpu_count, pids;
     struct policy_binding *workspace; // credentials.workspace: what a workspace binding stands for
     size_t workspace_count;
     char *source;                    // file name, for explanations

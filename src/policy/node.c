@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // The node's configuration: settings by table. A row gives the key in the file, the variable that overrides it
-// (PENSTOCK_NETWORK_ and the rest of its path in capitals), how a value is read, its default and its meaning.
+// (PENSTOCK_ and its path in capitals), how a value is read, its default and its meaning.
 // A variable replaces the value of the file; a list in a variable is separated by commas.
 #include <errno.h>
 
 #include "base/mem.h"
+#include "base/number.h"
 #include "policy/entry.h"
 #include "policy/binding.h"
 #include "policy/model.h"
 #include "policy/read.h"
 #include "policy/yaml.h"
 
-#define VARIABLE_PREFIX "PENSTOCK_NETWORK_"
+#define VARIABLE_PREFIX "PENSTOCK_"
 #define POOL4_LENGTH_MAX 19  // at least 8,192 addresses: a sandbox may hold 4,096 names
 #define POOL6_LENGTH_MAX 112 // 65,536
 
@@ -163,6 +164,88 @@ static void clear_servers(struct policy_node *node) {
     node->dns_server_count = 0;
 }
 
+static int add_text(char ***list, size_t *count, const char *text, size_t len, struct error *err) {
+    char **grown = policy_entry_grow(*list, *count, sizeof(*grown));
+    if (!grown) return error_set(err, -ENOMEM, "out of memory");
+    *list = grown;
+    grown[*count] = strndup(text, len);
+    if (!grown[*count]) return error_set(err, -ENOMEM, "out of memory");
+    (*count)++;
+    return 0;
+}
+
+static void clear_texts(char ***list, size_t *count) {
+    for (size_t i = 0; i < *count; i++) free((*list)[i]);
+    free(*list);
+    *list = NULL;
+    *count = 0;
+}
+
+static bool is_registry(const char *text, size_t len) {
+    for (size_t i = 0; i < len; i++)
+        if (text[i] <= ' ' || text[i] > '~' || strchr("=@?#", text[i])) return false;
+    return len > 0 && len < 512;
+}
+
+static int take_mirror(struct policy_node *node, const char *text, size_t len, struct error *err) {
+    char quoted[YAML_QUOTE_SIZE];
+    const char *equals = memchr(text, '=', len);
+    size_t name = equals ? (size_t)(equals - text) : 0;
+    if (!equals || !is_registry(text, name) || !is_registry(equals + 1, len - name - 1))
+        return error_set(err, -EINVAL, "\"%s\" is not a mirror; write REGISTRY=OTHER, as in docker.io=127.0.0.1:5000",
+                         yaml_quote(text, len, quoted));
+    return add_text(&node->mirrors, &node->mirror_count, text, len, err);
+}
+
+static void clear_mirrors(struct policy_node *node) { clear_texts(&node->mirrors, &node->mirror_count); }
+
+static int take_plain(struct policy_node *node, const char *text, size_t len, struct error *err) {
+    char quoted[YAML_QUOTE_SIZE];
+    if (!is_registry(text, len))
+        return error_set(err, -EINVAL, "\"%s\" is not a registry; write HOST or HOST:PORT", yaml_quote(text, len, quoted));
+    return add_text(&node->plain_http, &node->plain_http_count, text, len, err);
+}
+
+static void clear_plain(struct policy_node *node) { clear_texts(&node->plain_http, &node->plain_http_count); }
+
+static int take_listen(struct policy_node *node, const char *text, size_t len, struct error *err) {
+    struct policy_entry entry;
+    uint16_t port;
+    char quoted[YAML_QUOTE_SIZE];
+    int r = policy_entry_parse_host(text, len, false, &entry, &port, NULL);
+    if (r < 0 || entry.kind != POLICY_ENTRY_ADDRESS || !port)
+        return error_set(err, -EINVAL, "\"%s\" is not an address to listen on; write ADDR:PORT or [ADDR6]:PORT",
+                         yaml_quote(text, len, quoted));
+    node->listen_address = entry.prefix.addr;
+    node->listen_port = port;
+    return 0;
+}
+
+static int take_count(uint32_t *field, uint32_t max, const char *text, size_t len, struct error *err) {
+    char quoted[YAML_QUOTE_SIZE];
+    uint64_t number;
+    if (number_parse(text, len, 1, max, &number) < 0)
+        return error_set(err, -EINVAL, "\"%s\" is not a number from 1 to %u", yaml_quote(text, len, quoted), max);
+    *field = (uint32_t)number;
+    return 0;
+}
+
+static int take_sandboxes(struct policy_node *node, const char *text, size_t len, struct error *err) {
+    return take_count(&node->max_sandboxes, 10000, text, len, err);
+}
+
+static int take_memory(struct policy_node *node, const char *text, size_t len, struct error *err) {
+    return take_count(&node->memory_mb, 1 << 20, text, len, err);
+}
+
+static int take_cpus(struct policy_node *node, const char *text, size_t len, struct error *err) {
+    return take_count(&node->cpu_count, 1024, text, len, err);
+}
+
+static int take_pids(struct policy_node *node, const char *text, size_t len, struct error *err) {
+    return take_count(&node->pids, 1 << 20, text, len, err);
+}
+
 static int take_pool(struct addr_prefix *pool, enum addr_family family, uint8_t length_max, const char *text,
                      size_t len, struct error *err) {
     char quoted[YAML_QUOTE_SIZE];
@@ -188,31 +271,40 @@ static int take_pool6(struct policy_node *node, const char *text, size_t len, st
 // --- the table ---
 
 static const struct node_setting node_settings[] = {
-    {"egress", "always_denied", true, clear_denied, take_denied,
+    {"network.egress", "always_denied", true, clear_denied, take_denied,
      "every address that is not globally reachable, for e2b policies; else none",
      "addresses, CIDRs and names (*.domain too) that no sandbox reaches, whatever its policy says"},
-    {"egress", "always_allowed", true, clear_allowed, take_allowed, "none",
+    {"network.egress", "always_allowed", true, clear_allowed, take_allowed, "none",
      "addresses and CIDRs exempt from always_denied and deny_own_addresses; opens nothing"},
-    {"egress", "deny_own_addresses", false, NULL, take_deny_own, "true for e2b policies; else false",
+    {"network.egress", "deny_own_addresses", false, NULL, take_deny_own, "true for e2b policies; else false",
      "deny every address of this host"},
-    {"egress", "own_addresses", true, clear_own, take_own, "none",
+    {"network.egress", "own_addresses", true, clear_own, take_own, "none",
      "addresses of this host that its routing table does not show (1:1 NAT)"},
-    {"egress", "nat64_prefixes", true, clear_nat64, take_nat64, "none",
+    {"network.egress", "nat64_prefixes", true, clear_nat64, take_nat64, "none",
      "NAT64 prefixes beside 64:ff9b::/96; their addresses are judged by the IPv4 address inside"},
-    {"dns", "servers", true, clear_servers, take_server, "those of the host",
+    {"network.dns", "servers", true, clear_servers, take_server, "those of the host",
      "upstream servers: ADDR, ADDR:PORT, [ADDR6]:PORT"},
-    {"dns", "pool4", false, NULL, take_pool4, "198.18.0.0/15", "IPv4 pool of synthetic addresses"},
-    {"dns", "pool6", false, NULL, take_pool6, "a ULA prefix", "IPv6 pool of synthetic addresses"},
+    {"network.dns", "pool4", false, NULL, take_pool4, "198.18.0.0/15", "IPv4 pool of synthetic addresses"},
+    {"network.dns", "pool6", false, NULL, take_pool6, "a ULA prefix", "IPv6 pool of synthetic addresses"},
+    {"images", "mirrors", true, clear_mirrors, take_mirror, "none", "where images of a registry are taken from: REGISTRY=OTHER"},
+    {"images", "plain_http", true, clear_plain, take_plain, "none", "registries that are asked without TLS: HOST:PORT"},
+    {"node", "listen", false, NULL, take_listen, "127.0.0.1:8000", "address of the REST API"},
+    {"node", "sandboxes", false, NULL, take_sandboxes, "1000", "sandboxes at once"},
+    {"node", "memory_mb", false, NULL, take_memory, "512", "memory of a sandbox that does not say (MiB)"},
+    {"node", "cpu_count", false, NULL, take_cpus, "1", "CPUs of a sandbox that does not say"},
+    {"node", "pids", false, NULL, take_pids, "1024", "processes of a sandbox"},
 };
 
 static void setting_name(const struct node_setting *setting, char name[64]) {
-    snprintf(name, 64, "network.%s.%s", setting->section, setting->key);
+    snprintf(name, 64, "%s.%s", setting->section, setting->key);
 }
 
 static void setting_variable(const struct node_setting *setting, char name[64]) {
     snprintf(name, 64, VARIABLE_PREFIX "%s_%s", setting->section, setting->key);
-    for (char *at = name; *at; at++)
+    for (char *at = name; *at; at++) {
         if (*at >= 'a' && *at <= 'z') *at = (char)(*at - 32);
+        if (*at == '.') *at = '_';
+    }
 }
 
 const char *policy_node_help(size_t line, char buf[POLICY_NODE_HELP_SIZE]) {
@@ -279,7 +371,7 @@ static int read_section(const struct yaml_file *file, const struct yaml_value *v
     struct yaml_key keys[ARRAY_LENGTH(node_settings)];
     size_t count = 0;
     for (size_t i = 0; i < ARRAY_LENGTH(node_settings); i++) {
-        if (strcmp(node_settings[i].section, value->key) != 0) continue;
+        if (strcmp(node_settings[i].section, what) != 0) continue;
         setting_name(&node_settings[i], names[count]);
         keys[count] = (struct yaml_key){node_settings[i].key, names[count], read_setting};
         count++;
@@ -318,6 +410,8 @@ static int read_file(const char *text, size_t len, const char *file_name, struct
     static const struct yaml_key keys[] = {
         {"network", "network", read_network},
         {"credentials", "credentials", read_credentials},
+        {"images", "images", read_section},
+        {"node", "node", read_section},
     };
     struct yaml_file file = {.name = file_name, .may_be_empty = true, .err = err};
     int r = yaml_read(&file, text, len);
@@ -360,9 +454,17 @@ static int take_variable(const char *variable, struct policy_node *node, struct 
                      all);
 }
 
+// Other PENSTOCK_ variables are not the configuration's.
+static bool is_setting(const char *variable) {
+    static const char *const sections[] = {VARIABLE_PREFIX "NETWORK_", VARIABLE_PREFIX "IMAGES_", VARIABLE_PREFIX "NODE_"};
+    for (size_t i = 0; i < ARRAY_LENGTH(sections); i++)
+        if (strncmp(variable, sections[i], strlen(sections[i])) == 0) return true;
+    return false;
+}
+
 static int read_variables(char *const *environment, struct policy_node *node, struct error *err) {
     for (; environment && *environment; environment++) {
-        if (strncmp(*environment, VARIABLE_PREFIX, strlen(VARIABLE_PREFIX)) != 0) continue;
+        if (!is_setting(*environment)) continue;
         int r = take_variable(*environment, node, err);
         if (r < 0) return r;
     }

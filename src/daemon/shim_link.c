@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// A shim is a child that outlives us: in a session of its own, with its output in a file of its folder. What it exits with is
+// of no interest, so it is reaped when its connection has closed, or with the next one.
+#include "daemon/shim_link.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/list.h"
+#include "base/mem.h"
+#include "daemon/shim.h"
+#include "net/net.h"
+
+#define SHIM_LINK_FD 3
+
+struct shim_link_call {
+    struct list list;
+    uint32_t id;
+    shim_link_done *done;   // NULL: it has been answered
+    shim_link_exit *exited; // NULL: nobody waits for an end
+    void *data;
+};
+
+struct shim_link {
+    struct shim_link_handlers handlers;
+    void *data;
+    struct event *event;
+    struct list calls;
+    uint32_t next_id;
+    int fd;
+    pid_t pid; // of a child; 0: another daemon's
+    char text[IPC_TEXT_SIZE];
+};
+
+static _Alignas(max_align_t) uint8_t link_buffer[CHANNEL_BUFFER_SIZE];
+
+static void link_end(struct shim_link *link) {
+    shim_link_exit *exited;
+    while (!list_empty(&link->calls)) {
+        struct shim_link_call call = *LIST_ENTRY(link->calls.next, struct shim_link_call, list);
+        struct shim_link_call *own = LIST_ENTRY(link->calls.next, struct shim_link_call, list);
+        list_remove(&own->list);
+        free(own);
+        exited = call.done ? NULL : call.exited;
+        if (call.done) call.done(NULL, call.data);
+        if (exited) exited(-1, call.data);
+    }
+    event_free(TAKE_POINTER(link->event));
+    link->handlers.gone(link->text, link->data);
+}
+
+static struct shim_link_call *link_find(struct shim_link *link, uint32_t id) {
+    LIST_FOREACH(&link->calls, node) {
+        struct shim_link_call *call = LIST_ENTRY(node, struct shim_link_call, list);
+        if (call->id == id) return call;
+    }
+    return NULL;
+}
+
+static void link_drop(struct shim_link_call *call) {
+    list_remove(&call->list);
+    free(call);
+}
+
+static void link_answered(struct shim_link *link, const struct ipc_shim_done *done) {
+    struct shim_link_call *call = link_find(link, done->id);
+    if (!call || !call->done) return;
+    shim_link_done *told = TAKE_POINTER(call->done);
+    void *data = call->data;
+    if (!call->exited || done->status < 0) link_drop(call);
+    told(done, data);
+}
+
+static void link_exited(struct shim_link *link, const struct ipc_shim_exit *message) {
+    struct shim_link_call *call = link_find(link, message->id);
+    if (!call || call->done || !call->exited) return;
+    shim_link_exit *exited = call->exited;
+    void *data = call->data;
+    link_drop(call);
+    exited(message->status, data);
+}
+
+static void link_readable(evutil_socket_t fd, short what, void *data) {
+    (void)what;
+    struct shim_link *link = data;
+    struct channel_message message;
+    int rc = channel_receive(fd, link_buffer, sizeof(link_buffer), &message);
+    if (rc == -EAGAIN) return;
+    if (rc != 1) {
+        link_end(link);
+        return;
+    }
+    channel_message_close(&message);
+    if (message.type == IPC_ERROR) snprintf(link->text, sizeof(link->text), "%s", ((const struct ipc_error *)message.body)->text);
+    if (message.type == IPC_SHIM_DONE) link_answered(link, message.body);
+    if (message.type == IPC_SHIM_EXIT) link_exited(link, message.body);
+    if (message.type == IPC_SHIM_UP) link->handlers.up(message.body, link->data);
+}
+
+static int link_new(struct event_base *base, int fd, const struct shim_link_handlers *handlers, void *data,
+                    struct shim_link **ret_link, struct error *err) {
+    struct shim_link *link = NEW(struct shim_link);
+    if (link) *link = (struct shim_link){.handlers = *handlers, .data = data, .fd = fd};
+    if (link) link->event = event_new(base, fd, EV_READ | EV_PERSIST, link_readable, link);
+    if (!link || !link->event || event_add(link->event, NULL) < 0) {
+        if (link && link->event) event_free(link->event);
+        free(link);
+        return error_set(err, -ENOMEM, "out of memory");
+    }
+    list_init(&link->calls);
+    *ret_link = link;
+    return 0;
+}
+
+static int link_posix_spawn(const char *folder, int channel, pid_t *ret_pid) {
+    char errors[PATH_MAX];
+    char *argv[] = {"penstock", "@shim", (char *)(uintptr_t)folder, NULL};
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t none, all;
+    snprintf(errors, sizeof(errors), "%s/%s", folder, SHIM_ERRORS);
+    sigemptyset(&none);
+    sigfillset(&all);
+    if (posix_spawn_file_actions_init(&actions) != 0) return -ENOMEM;
+    if (posix_spawnattr_init(&attributes) != 0) {
+        posix_spawn_file_actions_destroy(&actions);
+        return -ENOMEM;
+    }
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &all);
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDWR, 0);
+    posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_RDWR, 0);
+    posix_spawn_file_actions_addopen(&actions, 2, errors, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    posix_spawn_file_actions_adddup2(&actions, channel, SHIM_LINK_FD);
+    posix_spawn_file_actions_addclosefrom_np(&actions, SHIM_LINK_FD + 1);
+    int rc = posix_spawn(ret_pid, "/proc/self/exe", &actions, &attributes, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    return -rc;
+}
+
+int shim_link_spawn(struct event_base *base, const char *folder, const struct shim_link_handlers *handlers, void *data,
+                    struct shim_link **ret_link, struct error *err) {
+    int pair[2];
+    int rc = channel_pair(pair);
+    if (rc < 0) return error_set(err, rc, "channel to a shim: %s", strerror(-rc));
+    AUTO_CLOSE int ours = pair[0];
+    AUTO_CLOSE int its = fcntl(pair[1], F_DUPFD_CLOEXEC, SHIM_LINK_FD + 1); // never the number that it gets
+    pid_t pid = 0;
+    close(pair[1]);
+    rc = its < 0 ? -errno : link_posix_spawn(folder, its, &pid);
+    if (rc < 0) return error_set(err, rc, "start of a shim: %s", strerror(-rc));
+    rc = link_new(base, ours, handlers, data, ret_link, err);
+    if (rc < 0) return rc; // its channel closes, and it ends
+    (*ret_link)->pid = pid;
+    TAKE_FD(ours);
+    return 0;
+}
+
+int shim_link_connect(struct event_base *base, const char *folder, const struct shim_link_handlers *handlers, void *data,
+                      struct shim_link **ret_link, struct error *err) {
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0); // blocks until its backlog has room
+    AUTO_CLOSE int directory = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (directory < 0 || fd < 0) return error_set(err, -errno, "%s: %s", folder, strerror(errno));
+    // The folder's path may be longer than a socket's name.
+    snprintf(name.sun_path, sizeof(name.sun_path), "/proc/self/fd/%d/%s", directory, SHIM_SOCKET);
+    if (connect(fd, (struct sockaddr *)&name, sizeof(name)) < 0) return error_set(err, -errno, "%s: %s", folder, strerror(errno));
+    evutil_make_socket_nonblocking(fd);
+    int rc = link_new(base, fd, handlers, data, ret_link, err);
+    if (rc == 0) TAKE_FD(fd);
+    return rc;
+}
+
+static int link_memfd(const json_t *argument) {
+    AUTO_FREE char *text = json_dumps(argument, JSON_COMPACT);
+    AUTO_CLOSE int fd = text ? memfd_create("penstock-call", MFD_CLOEXEC) : -1;
+    size_t len = text ? strlen(text) : 0, done = 0;
+    while (fd >= 0 && done < len) {
+        ssize_t written = write(fd, text + done, len - done);
+        if (written < 0) return -errno;
+        done += (size_t)written;
+    }
+    return fd < 0 ? -ENOMEM : TAKE_FD(fd);
+}
+
+int shim_link_call(struct shim_link *link, enum ipc_shim_verb verb, const json_t *argument, const int streams[3],
+                   shim_link_done *done, shim_link_exit *exited, void *data, struct error *err) {
+    struct ipc_shim_call message = {.id = ++link->next_id, .verb = (uint32_t)verb};
+    int fds[IPC_SHIM_FDS] = {-1};
+    size_t count = 0;
+    AUTO_CLOSE int memory = argument ? link_memfd(argument) : -1;
+    struct shim_link_call *call = NEW(struct shim_link_call);
+    if (!call || (argument && memory < 0)) {
+        free(call);
+        return error_set(err, -ENOMEM, "out of memory");
+    }
+    if (argument) fds[count++] = memory;
+    for (size_t i = 0; streams && i < 3; i++) fds[count++] = streams[i];
+    int rc = channel_send(link->fd, IPC_SHIM_CALL, &message, sizeof(message), fds, count);
+    if (rc < 0) {
+        free(call);
+        return error_set(err, rc, "the sandbox's shim does not listen: %s", strerror(-rc));
+    }
+    *call = (struct shim_link_call){.id = message.id, .done = done, .exited = exited, .data = data};
+    list_append(&link->calls, &call->list);
+    return 0;
+}
+
+void shim_link_forget(struct shim_link *link, const void *data) {
+    LIST_FOREACH(&link->calls, node) {
+        struct shim_link_call *call = LIST_ENTRY(node, struct shim_link_call, list);
+        if (call->data == data) link_drop(call);
+    }
+}
+
+void shim_link_free(struct shim_link *link) {
+    if (!link) return;
+    LIST_FOREACH(&link->calls, node) link_drop(LIST_ENTRY(node, struct shim_link_call, list));
+    if (link->event) event_free(link->event);
+    close(link->fd);
+    if (link->pid > 0) waitpid(link->pid, NULL, WNOHANG);
+    free(link);
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The daemon's end of a connection to a shim: starts one, or finds one that runs; calls with an answer each.
+#pragma once
+
+#include <jansson.h>
+#include <stddef.h>
+
+#include "base/error.h"
+#include "wire/ipc.h"
+
+struct event_base;
+struct shim_link;
+
+struct shim_link_handlers {
+    void (*up)(const struct ipc_shim_up *up, void *data); // it runs; once
+    // The shim has gone, or its connection has; text: why it could not start, "" if it did not say. Calls under way have been
+    // answered with NULL. The link may be freed here.
+    void (*gone)(const char *text, void *data);
+};
+
+// Answered once, or with NULL when the shim went away.
+typedef void shim_link_done(const struct ipc_shim_done *done, void *data);
+typedef void shim_link_exit(int status, void *data); // of a command; -1: the shim went away
+
+// Starts a shim for the folder, which has its specification. 0, or a negative errno with a message.
+int shim_link_spawn(struct event_base *base, const char *folder, const struct shim_link_handlers *handlers, void *data,
+                    struct shim_link **ret_link, struct error *err);
+// Finds one that runs. -ENOENT, -ECONNREFUSED: there is none.
+int shim_link_connect(struct event_base *base, const char *folder, const struct shim_link_handlers *handlers, void *data,
+                      struct shim_link **ret_link, struct error *err);
+// Asks. argument: what the verb takes, or NULL; stays the caller's. streams: standard streams of a command, or NULL; stay the
+// caller's. exited: of a command, called only if done said that it has begun. 0 (done will be called), or a negative errno with
+// a message (it will not).
+int shim_link_call(struct shim_link *link, enum ipc_shim_verb verb, const json_t *argument, const int streams[3],
+                   shim_link_done *done, shim_link_exit *exited, void *data, struct error *err);
+// Whoever called and has gone: nothing is told to it any more.
+void shim_link_forget(struct shim_link *link, const void *data);
+void shim_link_free(struct shim_link *link); // NULL is fine; the shim lives on
