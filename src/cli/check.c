@@ -9,7 +9,7 @@
 #include "cli/check_cases.h"
 #include "cli/cli.h"
 #include "cli/policy_options.h"
-#include "cli/request.h"
+#include "policy/request.h"
 
 #define RESOLVED_MAX 64
 

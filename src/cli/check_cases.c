@@ -10,7 +10,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "cli/cli.h"
-#include "cli/request.h"
+#include "policy/request.h"
 #include "policy/model.h"
 
 #define CASES_MAX ((size_t)64 << 20) // bytes of a file

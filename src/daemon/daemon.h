@@ -37,6 +37,18 @@ void daemon_learn_free(struct learn *learn); // NULL is fine
 // been printed).
 int daemon_run(const struct daemon_run *run);
 
+struct daemon_serve {
+    const char *config;     // file, or NULL
+    const char *listen;     // "ADDR:PORT"; NULL: as the configuration says
+    const char *state;      // folder; NULL: the usual one
+    const char *const *dns; // --dns, as of daemon_run
+    size_t dns_count;
+    const char *upstream_ca;
+    bool check_config;      // only read the configuration
+};
+// Runs a node until a signal ends it. 0, or 1 for an error that has been printed.
+int daemon_serve(const struct daemon_serve *options);
+
 // Tries each mechanism that a sandbox needs and prints what it found, as text or JSON. 0, or 1 if `penstock run` cannot work.
 int daemon_doctor(bool json);
 

@@ -24,6 +24,7 @@
 #include "daemon/shim.h"
 #include "dns/dns.h"
 #include "gate/gate.h"
+#include "sandbox/sandbox.h"
 #include "vault/vault.h"
 
 #define ROLE_CHANNEL 3
@@ -53,6 +54,13 @@ static bool role_drop(const char *uid_text, const char *gid_text) {
            setresuid((uid_t)uid, (uid_t)uid, (uid_t)uid) == 0;
 }
 
+static int role_sweep(const char *id, const char *folder) {
+    struct error err = {0};
+    int rc = sandbox_container_clean(id, folder, &err);
+    if (rc < 0) fprintf(stderr, "penstock: sandbox %s: %s\n", id, err.text);
+    return rc < 0 ? 1 : 0;
+}
+
 bool daemon_role(int argc, char **argv, int *ret_status) {
     if (argc > 1 && strcmp(argv[1], "@probe") == 0) { // of self-test
         *ret_status = probe_main(argc, argv);
@@ -61,6 +69,10 @@ bool daemon_role(int argc, char **argv, int *ret_status) {
     if (argc == 3 && strcmp(argv[1], "@shim") == 0) { // of a node's sandbox
         prctl(PR_SET_NAME, argv[1]);
         *ret_status = shim_main(argv[2]);
+        return true;
+    }
+    if (argc == 4 && strcmp(argv[1], "@sweep") == 0) { // what is left of one
+        *ret_status = role_sweep(argv[2], argv[3]);
         return true;
     }
     for (size_t i = 0; i < ARRAY_LENGTH(role_table); i++) {

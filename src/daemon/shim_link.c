@@ -76,16 +76,16 @@ static void link_drop(struct shim_link_call *call) {
 
 static void link_answered(struct shim_link *link, const struct ipc_shim_done *done) {
     struct shim_link_call *call = link_find(link, done->id);
-    if (!call || !call->done) return;
+    if (!call) return;
     shim_link_done *told = TAKE_POINTER(call->done);
     void *data = call->data;
     if (!call->exited || done->status < 0) link_drop(call);
-    told(done, data);
+    if (told) told(done, data);
 }
 
 static void link_exited(struct shim_link *link, const struct ipc_shim_exit *message) {
     struct shim_link_call *call = link_find(link, message->id);
-    if (!call || call->done || !call->exited) return;
+    if (!call || call->done || !call->exited) return; // its beginning is always told before
     shim_link_exit *exited = call->exited;
     void *data = call->data;
     link_drop(call);
@@ -225,6 +225,14 @@ void shim_link_forget(struct shim_link *link, const void *data) {
         struct shim_link_call *call = LIST_ENTRY(node, struct shim_link_call, list);
         if (call->data == data) link_drop(call);
     }
+}
+
+void shim_link_kill(struct shim_link *link) {
+    struct ucred peer;
+    socklen_t size = sizeof(peer);
+    if (!link) return;
+    if (link->pid > 0) kill(link->pid, SIGKILL);
+    else if (getsockopt(link->fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.pid > 0) kill(peer.pid, SIGKILL);
 }
 
 void shim_link_free(struct shim_link *link) {

@@ -35,4 +35,6 @@ int shim_link_call(struct shim_link *link, enum ipc_shim_verb verb, const json_t
                    shim_link_done *done, shim_link_exit *exited, void *data, struct error *err);
 // Whoever called and has gone: nothing is told to it any more.
 void shim_link_forget(struct shim_link *link, const void *data);
+// Ends the shim by force; gone follows. NULL is fine.
+void shim_link_kill(struct shim_link *link);
 void shim_link_free(struct shim_link *link); // NULL is fine; the shim lives on

@@ -8,7 +8,7 @@
 
 #include "base/mem.h"
 #include "cli/policy_options.h"
-#include "cli/request.h"
+#include "policy/request.h"
 #include "daemon/nameserver.h"
 #include "policy/model.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // REQUEST: what a URL means, and what no client could send.
-#include "cli/request.h"
+#include "policy/request.h"
 
 #include <errno.h>
 #include <setjmp.h>

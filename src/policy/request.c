@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/request.h"
+#include "policy/request.h"
 
 #include <errno.h>
 

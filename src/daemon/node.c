@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: Apache-2.0
+// Life cycle of a node's sandboxes, in one thread and without waiting: whatever takes time is done by a shim or by a sweep.
+//
+// Start: row, folder, specification, shim; when the shim says that the sandbox runs, the row does too. Whatever fails on the
+// way, and whatever is killed on the way, ends in the same place: the shim's connection closes, a sweep removes what is left,
+// then the row goes. A restart does the same with every row whose sandbox does not answer.
+#include "daemon/node.h"
+
+#include <errno.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "daemon/shim.h"
+
+#define NODE_START_S 60  // from layers
+#define NODE_PULL_S 900  // with an image to be fetched
+
+// ---- sweeping ----
+
+struct node_sweeper {
+    struct list list;
+    struct node *node;
+    struct event *event;
+    pid_t pid;
+    int pidfd;
+    node_ended *ended;
+    void *data;
+};
+
+static void sweep_free(struct node_sweeper *sweeper) {
+    list_remove(&sweeper->list);
+    if (sweeper->event) event_free(sweeper->event);
+    if (sweeper->pidfd >= 0) close(sweeper->pidfd);
+    free(sweeper);
+}
+
+static void sweep_done(evutil_socket_t fd, short what, void *data) {
+    (void)fd, (void)what;
+    struct node_sweeper *sweeper = data;
+    int status = -1;
+    if (waitpid(sweeper->pid, &status, WNOHANG) <= 0) return;
+    node_ended *ended = sweeper->ended;
+    void *ended_data = sweeper->data;
+    sweep_free(sweeper);
+    if (ended) ended(status == 0 ? NULL : "something of the sandbox could not be removed; the daemon's log says what", ended_data);
+}
+
+void node_sweep(struct node *node, const char *id, const char *folder, node_ended *ended, void *data) {
+    char *argv[] = {"penstock", "@sweep", (char *)(uintptr_t)id, (char *)(uintptr_t)folder, NULL};
+    struct node_sweeper *sweeper = NEW(struct node_sweeper);
+    posix_spawnattr_t attributes;
+    sigset_t none;
+    sigemptyset(&none);
+    if (!sweeper || posix_spawnattr_init(&attributes) != 0) {
+        free(sweeper);
+        if (ended) ended("out of memory", data);
+        return;
+    }
+    *sweeper = (struct node_sweeper){.node = node, .pidfd = -1, .ended = ended, .data = data};
+    list_append(&node->sweeps, &sweeper->list);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    int rc = posix_spawn(&sweeper->pid, "/proc/self/exe", NULL, &attributes, argv, environ);
+    posix_spawnattr_destroy(&attributes);
+    sweeper->pidfd = rc == 0 ? (int)syscall(SYS_pidfd_open, sweeper->pid, 0) : -1;
+    sweeper->event = sweeper->pidfd >= 0 ? event_new(node->base, sweeper->pidfd, EV_READ, sweep_done, sweeper) : NULL;
+    if (sweeper->event && event_add(sweeper->event, NULL) == 0) return;
+    if (rc == 0) waitpid(sweeper->pid, NULL, 0); // then it is done, whatever it says
+    sweep_free(sweeper);
+    if (ended) ended(rc == 0 ? NULL : "no process could be started to remove the sandbox", data);
+}
+
+// ---- sandboxes ----
+
+struct node_ender {
+    struct list list;
+    node_ended *ended;
+    void *data;
+};
+
+struct node_sandbox *node_find(const struct node *node, const char *id) {
+    LIST_FOREACH(&node->sandboxes, at) {
+        struct node_sandbox *sandbox = LIST_ENTRY(at, struct node_sandbox, list);
+        if (strcmp(sandbox->id, id) == 0) return sandbox;
+    }
+    return NULL;
+}
+
+static void sandbox_free(struct node_sandbox *sandbox) {
+    list_remove(&sandbox->list);
+    sandbox->node->sandbox_count--;
+    shim_link_free(sandbox->link);
+    if (sandbox->timer) event_free(sandbox->timer);
+    LIST_FOREACH(&sandbox->enders, at) free(LIST_ENTRY(at, struct node_ender, list));
+    free(sandbox->folder);
+    free(sandbox);
+}
+
+static void sandbox_say(const struct node_sandbox *sandbox, const char *text) {
+    fprintf(stderr, "penstock: sandbox %s: %s\n", sandbox->id, text);
+}
+
+// A row that cannot be changed is found as it was by the next start.
+static void sandbox_stored(const struct node_sandbox *sandbox, int rc, const struct error *err) {
+    if (rc < 0 && rc != -ENOENT) sandbox_say(sandbox, err->text);
+}
+
+static void sandbox_swept(const char *failure, void *data) {
+    struct node_sandbox *sandbox = data;
+    struct error err = {0};
+    if (failure) sandbox_say(sandbox, failure);
+    if (!failure && !sandbox->hidden) sandbox_stored(sandbox, store_sandbox_remove(sandbox->node->store, sandbox->id, &err), &err);
+    if (sandbox->started) sandbox->started(sandbox, 500, sandbox->failure, sandbox->started_data);
+    LIST_FOREACH(&sandbox->enders, at) {
+        struct node_ender *ender = LIST_ENTRY(at, struct node_ender, list);
+        if (ender->ended) ender->ended(failure, ender->data);
+    }
+    sandbox_free(sandbox);
+}
+
+static void sandbox_sweep(struct node_sandbox *sandbox) {
+    struct error err = {0};
+    sandbox->ending = true;
+    sandbox->up = false;
+    event_del(sandbox->timer);
+    if (!sandbox->hidden)
+        sandbox_stored(sandbox, store_sandbox_set_state(sandbox->node->store, sandbox->id, STORE_STOPPING, &err), &err);
+    node_sweep(sandbox->node, sandbox->id, sandbox->folder, sandbox_swept, sandbox);
+}
+
+static void sandbox_gone(const char *text, void *data) {
+    struct node_sandbox *sandbox = data;
+    if (sandbox->started && !sandbox->failure[0])
+        snprintf(sandbox->failure, sizeof(sandbox->failure), "%s", *text ? text : "the sandbox's shim ended while it was started");
+    else if (*text) sandbox_say(sandbox, text);
+    shim_link_free(TAKE_POINTER(sandbox->link));
+    sandbox_sweep(sandbox);
+}
+
+static void sandbox_timer(evutil_socket_t fd, short what, void *data);
+
+static struct node_sandbox *sandbox_new(struct node *node, const char *id) {
+    struct node_sandbox *sandbox = NEW(struct node_sandbox);
+    if (!sandbox) return NULL;
+    sandbox->node = node;
+    list_init(&sandbox->enders);
+    list_append(&node->sandboxes, &sandbox->list);
+    node->sandbox_count++;
+    snprintf(sandbox->id, sizeof(sandbox->id), "%s", id);
+    sandbox->timer = evtimer_new(node->base, sandbox_timer, sandbox);
+    if (asprintf(&sandbox->folder, "%s/sandboxes/%s", node->state, id) < 0) sandbox->folder = NULL;
+    if (sandbox->timer && sandbox->folder) return sandbox;
+    sandbox_free(sandbox);
+    return NULL;
+}
+
+// ---- end ----
+
+void node_end(struct node_sandbox *sandbox, node_ended *ended, void *data) {
+    struct node_ender *ender = NEW(struct node_ender);
+    struct error err = {0};
+    if (!ender) {
+        if (ended) ended("out of memory", data);
+        return;
+    }
+    *ender = (struct node_ender){.ended = ended, .data = data};
+    list_append(&sandbox->enders, &ender->list);
+    if (sandbox->ending) return;
+    sandbox->ending = true;
+    if (!sandbox->hidden)
+        sandbox_stored(sandbox, store_sandbox_set_state(sandbox->node->store, sandbox->id, STORE_STOPPING, &err), &err);
+    // One that does not listen yet, or not any more, is ended by force.
+    if (sandbox->up && shim_link_call(sandbox->link, IPC_SHIM_STOP, NULL, NULL, NULL, NULL, NULL, &err) == 0) {
+        static const struct timeval patience = {.tv_sec = 10};
+        event_add(sandbox->timer, &patience);
+    } else {
+        shim_link_kill(sandbox->link);
+    }
+}
+
+static void sandbox_pause_done(const struct ipc_shim_done *done, void *data) {
+    struct node_sandbox *sandbox = data;
+    struct error err = {0};
+    if (!done) return; // it has gone
+    if (done->status < 0) {
+        sandbox_say(sandbox, done->text);
+        node_end(sandbox, NULL, NULL);
+        return;
+    }
+    sandbox->paused = true;
+    sandbox_stored(sandbox, store_sandbox_set_state(sandbox->node->store, sandbox->id, STORE_PAUSED, &err), &err);
+}
+
+// Its time is over; or, before it is up and while it ends, our patience.
+static void sandbox_timer(evutil_socket_t fd, short what, void *data) {
+    (void)fd, (void)what;
+    struct node_sandbox *sandbox = data;
+    struct store_sandbox row = {0};
+    struct error err = {0};
+    if (!sandbox->up || sandbox->ending) {
+        snprintf(sandbox->failure, sizeof(sandbox->failure), "it took too long to start");
+        shim_link_kill(sandbox->link);
+        return;
+    }
+    int rc = store_sandbox_get(sandbox->node->store, sandbox->id, &row, &err);
+    bool pause = rc == 0 && row.auto_pause;
+    store_sandbox_done(&row);
+    if (!pause || shim_link_call(sandbox->link, IPC_SHIM_PAUSE, NULL, NULL, sandbox_pause_done, NULL, sandbox, &err) < 0)
+        node_end(sandbox, NULL, NULL);
+}
+
+void node_set_timer(struct node_sandbox *sandbox, int64_t end_us) {
+    int64_t left = end_us - store_now_us();
+    if (left < 0) left = 0;
+    const struct timeval time = {.tv_sec = left / 1000000, .tv_usec = left % 1000000};
+    event_del(sandbox->timer);
+    if (end_us > 0 && sandbox->up && !sandbox->paused && !sandbox->ending) event_add(sandbox->timer, &time);
+}
+
+// ---- start ----
+
+json_t *node_policy_json(const struct node *node, const char *policy, enum policy_dialect dialect, uint64_t generation) {
+    static const char *const words[] = {[POLICY_DIALECT_NETWORK] = "network", [POLICY_DIALECT_E2B] = "e2b",
+                                        [POLICY_DIALECT_NATIVE] = "native"};
+    return json_pack("{s:s,s:s,s:s?,s:s?,s:I}", "policy", policy, "dialect", words[dialect], "node", node->node_text, "node_name",
+                     node->node_name, "generation", (json_int_t)generation);
+}
+
+static json_t *node_texts(char *const *texts, size_t count) {
+    json_t *array = json_array();
+    for (size_t i = 0; i < count; i++) json_array_append_new(array, json_string(texts[i]));
+    return array;
+}
+
+static json_t *node_mirrors(const struct policy_node *config) {
+    json_t *object = json_object();
+    for (size_t i = 0; i < config->mirror_count; i++) {
+        size_t len = strcspn(config->mirrors[i], "=");
+        AUTO_FREE char *name = strndup(config->mirrors[i], len);
+        if (name) json_object_set_new(object, name, json_string(config->mirrors[i] + len + 1));
+    }
+    return object;
+}
+
+// The image's environment below the sandbox's own.
+static void node_put_config(json_t *spec, const struct store_sandbox *row) {
+    json_t *config = json_loads(row->config ? row->config : "{}", 0, NULL);
+    json_t *own = json_loads(row->env_vars ? row->env_vars : "{}", 0, NULL);
+    json_t *environment = json_object();
+    json_object_update(environment, json_object_get(config, "env"));
+    json_object_update(environment, own);
+    json_object_set_new(spec, "env", environment);
+    json_object_set(spec, "cwd", json_object_get(config, "cwd"));
+    json_object_set(spec, "user", json_object_get(config, "user"));
+    json_decref(config);
+    json_decref(own);
+}
+
+static int node_write_spec(const struct node_sandbox *sandbox, const struct store_sandbox *row, struct error *err) {
+    const struct node *node = sandbox->node;
+    const struct policy_node *config = &node->config;
+    AUTO_FREE char *path = NULL, *images = NULL;
+    json_t *spec = node_policy_json(node, row->policy, row->dialect, row->generation ? row->generation : 1);
+    json_t *layers = json_loads(row->layers ? row->layers : "[]", 0, NULL);
+    json_t *more = asprintf(&path, "%s/" SHIM_SPEC, sandbox->folder) < 0 || asprintf(&images, "%s/images", node->state) < 0 ? NULL :
+        json_pack("{s:s,s:s,s:s?,s:o,s:i,s:i,s:i,s:s?,s:s,s:o,s:o,s:o}", "id", row->id, "type", policy_type_info(row->type)->word,
+                  "image", sandbox->cold ? row->image : NULL, "layers", layers ? layers : json_array(), "memory_mb",
+                  (int)(row->memory_mb ? row->memory_mb : config->memory_mb ? config->memory_mb : 512), "cpu_count",
+                  (int)(row->cpu_count ? row->cpu_count : config->cpu_count ? config->cpu_count : 1), "pids",
+                  (int)(config->pids ? config->pids : 1024), "upstream_ca", node->upstream_ca, "images", images, "dns",
+                  node_texts((char *const *)(uintptr_t)node->dns, node->dns_count), "mirrors", node_mirrors(config), "plain_http",
+                  node_texts(config->plain_http, config->plain_http_count));
+    int rc = spec && more && json_object_update(spec, more) == 0 ? 0 : -ENOMEM;
+    if (rc == 0) node_put_config(spec, row);
+    if (rc == 0 && json_dump_file(spec, path, JSON_COMPACT) < 0) rc = -EIO;
+    if (rc == 0) chmod(path, 0600);
+    json_decref(spec);
+    json_decref(more);
+    return rc < 0 ? error_set(err, rc, "%s: the sandbox's specification cannot be written: %s", sandbox->folder, strerror(-rc)) : 0;
+}
+
+// What its image turned out to be.
+static int sandbox_store_image(struct node_sandbox *sandbox, struct error *err) {
+    AUTO_FREE char *path = NULL, *layers = NULL, *config = NULL;
+    if (!sandbox->cold || sandbox->hidden) return 0;
+    if (asprintf(&path, "%s/" SHIM_IMAGE, sandbox->folder) < 0) return error_set(err, -ENOMEM, "out of memory");
+    json_t *image = json_load_file(path, 0, NULL);
+    layers = json_dumps(json_object_get(image, "layers"), JSON_COMPACT);
+    config = json_dumps(json_object_get(image, "config"), JSON_COMPACT);
+    json_decref(image);
+    if (!layers || !config) return error_set(err, -EIO, "%s: cannot be read", path);
+    return store_sandbox_set_image(sandbox->node->store, sandbox->id, layers, config, err);
+}
+
+static int sandbox_store_up(struct node_sandbox *sandbox, struct error *err) {
+    struct store_sandbox row = {0};
+    if (sandbox->hidden) return 0;
+    int rc = sandbox_store_image(sandbox, err);
+    if (rc == 0) rc = store_sandbox_get(sandbox->node->store, sandbox->id, &row, err);
+    int64_t end = rc == 0 && row.timeout_s ? store_now_us() + (int64_t)row.timeout_s * 1000000 : 0;
+    store_sandbox_done(&row);
+    if (rc == 0) rc = store_sandbox_set_state_end(sandbox->node->store, sandbox->id, STORE_RUNNING, end, err);
+    if (rc == 0) node_set_timer(sandbox, end);
+    return rc;
+}
+
+// A shim that another daemon started: what it says is what is.
+static int sandbox_store_found(struct node_sandbox *sandbox, const struct ipc_shim_up *up, struct error *err) {
+    struct store *store = sandbox->node->store;
+    struct store_sandbox row = {0};
+    AUTO_FREE char *policy = NULL;
+    enum policy_dialect dialect;
+    uint64_t staged;
+    int rc = store_policy_staged(store, sandbox->id, &policy, &dialect, &staged, err);
+    if (rc == 0)
+        rc = up->generation >= staged ? store_policy_activate(store, sandbox->id, staged, err)
+                                      : store_policy_drop(store, sandbox->id, staged, err);
+    if (rc == -ENOENT) rc = 0;
+    if (rc == 0) rc = store_sandbox_set_state(store, sandbox->id, up->paused ? STORE_PAUSED : STORE_RUNNING, err);
+    if (rc == 0) rc = store_sandbox_get(store, sandbox->id, &row, err);
+    if (rc == 0) node_set_timer(sandbox, row.end_us);
+    store_sandbox_done(&row);
+    if (rc == 0) node_push_policy(sandbox);
+    return rc;
+}
+
+static void sandbox_up(const struct ipc_shim_up *up, void *data) {
+    struct node_sandbox *sandbox = data;
+    struct error err = {0};
+    if (sandbox->up || sandbox->ending) return;
+    sandbox->up = true;
+    sandbox->paused = up->paused;
+    event_del(sandbox->timer);
+    int rc = sandbox->adopted ? sandbox_store_found(sandbox, up, &err) : sandbox_store_up(sandbox, &err);
+    if (rc < 0) {
+        snprintf(sandbox->failure, sizeof(sandbox->failure), "%s", err.text);
+        node_end(sandbox, NULL, NULL);
+        return;
+    }
+    node_started *started = TAKE_POINTER(sandbox->started);
+    if (started) started(sandbox, 0, "", sandbox->started_data);
+}
+
+static const struct shim_link_handlers sandbox_handlers = {.up = sandbox_up, .gone = sandbox_gone};
+
+int node_boot(struct node *node, const struct store_sandbox *row, bool hidden, node_started *started, void *data,
+              struct node_sandbox **ret_sandbox, struct error *err) {
+    uint32_t most = node->config.max_sandboxes ? node->config.max_sandboxes : 1000;
+    if (node->sandbox_count >= most)
+        return error_set(err, -EAGAIN, "this node has %u sandboxes, which is its limit (node.sandboxes); remove one", most);
+    struct node_sandbox *sandbox = sandbox_new(node, row->id);
+    if (!sandbox) return error_set(err, -ENOMEM, "out of memory");
+    sandbox->hidden = hidden;
+    sandbox->cold = row->image && (!row->layers || strcmp(row->layers, "[]") == 0);
+    int rc = hidden ? 0 : store_sandbox_insert(node->store, row, err);
+    bool inserted = rc == 0 && !hidden;
+    if (rc == 0 && mkdir(sandbox->folder, 0700) < 0) rc = error_set(err, -errno, "%s: %s", sandbox->folder, strerror(errno));
+    if (rc == 0) rc = node_write_spec(sandbox, row, err);
+    if (rc == 0) rc = shim_link_spawn(node->base, sandbox->folder, &sandbox_handlers, sandbox, &sandbox->link, err);
+    if (rc < 0) {
+        struct error ignored;
+        AUTO_FREE char *spec = NULL;
+        if (asprintf(&spec, "%s/" SHIM_SPEC, sandbox->folder) >= 0) unlink(spec);
+        rmdir(sandbox->folder);
+        if (inserted) store_sandbox_remove(node->store, row->id, &ignored);
+        sandbox_free(sandbox);
+        return rc;
+    }
+    const struct timeval patience = {.tv_sec = sandbox->cold ? NODE_PULL_S : NODE_START_S};
+    event_add(sandbox->timer, &patience);
+    sandbox->started = started;
+    sandbox->started_data = data;
+    if (ret_sandbox) *ret_sandbox = sandbox;
+    return 0;
+}
+
+// ---- of another daemon ----
+
+static void sandbox_pushed(const struct ipc_shim_done *done, void *data) {
+    struct node_sandbox *sandbox = data;
+    if (done && done->status < 0) sandbox_say(sandbox, done->text);
+}
+
+void node_push_policy(struct node_sandbox *sandbox) {
+    struct store_sandbox row = {0};
+    struct error err = {0};
+    if (!sandbox->up || sandbox->ending || sandbox->hidden) return;
+    int rc = store_sandbox_get(sandbox->node->store, sandbox->id, &row, &err);
+    json_t *argument = rc == 0 ? node_policy_json(sandbox->node, row.policy, row.dialect, row.generation) : NULL;
+    if (rc == 0 && argument) rc = shim_link_call(sandbox->link, IPC_SHIM_POLICY, argument, NULL, sandbox_pushed, NULL, sandbox, &err);
+    if (rc < 0) sandbox_say(sandbox, err.text);
+    json_decref(argument);
+    store_sandbox_done(&row);
+}
+
+int node_adopt(struct node *node, const struct store_sandbox *row, struct error *err) {
+    struct node_sandbox *sandbox = sandbox_new(node, row->id);
+    struct error why;
+    if (!sandbox) return error_set(err, -ENOMEM, "out of memory");
+    sandbox->adopted = true;
+    bool half = row->state != STORE_RUNNING && row->state != STORE_PAUSED;
+    if (shim_link_connect(node->base, sandbox->folder, &sandbox_handlers, sandbox, &sandbox->link, &why) < 0) {
+        if (!half) sandbox_say(sandbox, "it did not outlive the daemon");
+        sandbox_sweep(sandbox);
+        return 0;
+    }
+    const struct timeval patience = {.tv_sec = NODE_START_S};
+    event_add(sandbox->timer, &patience);
+    if (half) node_end(sandbox, NULL, NULL); // by force: it is not up for us
+    return 0;
+}
+
+void node_free(struct node *node) {
+    LIST_FOREACH(&node->sandboxes, at) sandbox_free(LIST_ENTRY(at, struct node_sandbox, list));
+    LIST_FOREACH(&node->sweeps, at) sweep_free(LIST_ENTRY(at, struct node_sweeper, list));
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// A template's build: a sandbox without a row, in which the steps run one after the other under the build's policy; then its
+// layer is the template's. A build that fails leaves the template as it was; a crash ends it (node_reconcile).
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "daemon/node_exec.h"
+#include "daemon/shim.h"
+
+#define BUILD_LINE_MAX 4096 // bytes of one line of its log; longer ones are cut
+
+struct building {
+    struct node *node;
+    struct node_sandbox *sandbox;
+    char template_id[STORE_ID_SIZE], id[STORE_ID_SIZE];
+    struct api_step *steps; // copies
+    size_t step_count, at;
+    json_t *layers, *config; // config: env, cwd, user, argv, start_cmd
+    char *layer;
+    struct buf lines[2];     // of the command that runs, not ended yet
+    char step[512], reason[512];
+};
+
+static void build_next(struct building *building);
+
+static void build_steps_free(struct api_step *steps, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        for (size_t k = 0; k < steps[i].count; k++) free(steps[i].args[k]);
+        free((void *)(uintptr_t)steps[i].args);
+    }
+    free(steps);
+}
+
+static void build_free(struct building *building) {
+    build_steps_free(building->steps, building->step_count);
+    json_decref(building->layers);
+    json_decref(building->config);
+    free(building->layer);
+    for (size_t i = 0; i < 2; i++) buf_done(&building->lines[i]);
+    free(building);
+}
+
+static void build_log(struct building *building, const char *level, const char *text) {
+    struct error err = {0};
+    if (store_build_log(building->node->store, building->id, level, text, &err) < 0) fprintf(stderr, "penstock: %s\n", err.text);
+}
+
+static void build_ended(const char *failure, void *data) {
+    (void)failure;
+    build_free(data);
+}
+
+static void build_fails(struct building *building, const char *reason) {
+    struct error err = {0};
+    build_log(building, "error", reason);
+    if (store_build_fail(building->node->store, building->id, building->step, reason, &err) < 0)
+        fprintf(stderr, "penstock: build %s: %s\n", building->id, err.text);
+    if (building->sandbox) node_end(building->sandbox, build_ended, building);
+    else build_free(building);
+}
+
+// ---- the result ----
+
+static void build_taken(const struct ipc_shim_done *done, void *data) {
+    struct building *building = data;
+    struct error err = {0};
+    if (!done || done->status < 0) {
+        build_fails(building, done ? done->text : "the sandbox ended meanwhile");
+        return;
+    }
+    json_array_insert_new(building->layers, 0, json_string(building->layer));
+    AUTO_FREE char *layers = json_dumps(building->layers, JSON_COMPACT), *config = json_dumps(building->config, JSON_COMPACT);
+    int rc = layers && config ? store_build_finish(building->node->store, building->id, layers, config, 0, &err)
+                              : error_set(&err, -ENOMEM, "out of memory");
+    if (rc < 0) {
+        build_fails(building, err.text);
+        return;
+    }
+    node_end(building->sandbox, build_ended, building);
+}
+
+static void build_finish(struct building *building) {
+    char id[STORE_ID_SIZE];
+    struct error err = {0};
+    snprintf(building->step, sizeof(building->step), "finalize");
+    if (asprintf(&building->layer, "%s/layers/%s", building->node->state, store_make_id('l', id)) < 0) building->layer = NULL;
+    json_t *argument = building->layer ? json_pack("{s:s}", "folder", building->layer) : NULL;
+    int rc = argument ? shim_link_call(building->sandbox->link, IPC_SHIM_SNAPSHOT, argument, NULL, build_taken, NULL, building, &err)
+                      : error_set(&err, -ENOMEM, "out of memory");
+    json_decref(argument);
+    if (rc < 0) build_fails(building, err.text);
+}
+
+// ---- steps ----
+
+static void build_line(struct building *building, int which, size_t len) {
+    struct buf *lines = &building->lines[which];
+    AUTO_FREE char *text = strndup(lines->data, len < BUILD_LINE_MAX ? len : BUILD_LINE_MAX);
+    if (text) build_log(building, which == 0 ? "info" : "warn", text);
+    buf_consume(lines, len < lines->len ? len + 1 : len);
+}
+
+static bool build_output(int which, const void *bytes, size_t len, void *data) {
+    struct building *building = data;
+    struct buf *lines = &building->lines[which];
+    buf_append(lines, bytes, len);
+    for (const char *end; lines->len > 0 && (end = memchr(lines->data, '\n', lines->len));)
+        build_line(building, which, (size_t)(end - (const char *)lines->data));
+    if (lines->len > BUILD_LINE_MAX) build_line(building, which, lines->len);
+    return true;
+}
+
+static void build_step_ended(int status, int code, const char *failure, void *data) {
+    struct building *building = data;
+    char reason[IPC_SHIM_TEXT_SIZE + 64];
+    (void)code;
+    for (int i = 0; i < 2; i++)
+        if (building->lines[i].len > 0) build_line(building, i, building->lines[i].len);
+    if (status == 0) {
+        building->at++;
+        build_next(building);
+        return;
+    }
+    snprintf(reason, sizeof(reason), status < 0 ? "%s" : "the command ended with status %s", failure);
+    if (status > 0) snprintf(reason, sizeof(reason), "the command ended with status %d", status);
+    build_fails(building, reason);
+}
+
+// Runs words; the step ends with them.
+static void build_run(struct building *building, json_t *argv, const char *user) {
+    static const struct node_exec_handlers handlers = {.output = build_output, .ended = build_step_ended};
+    struct error err = {0};
+    const char *own = json_string_value(json_object_get(building->config, "user"));
+    const struct node_command command = {.argv = argv, .env = json_object_get(building->config, "env"),
+                                         .cwd = json_string_value(json_object_get(building->config, "cwd")),
+                                         .user = user ? user : own && *own ? own : NULL, .input = ""};
+    int rc = argv ? node_exec_start(building->sandbox, &command, &handlers, building, NULL, &err)
+                  : error_set(&err, -ENOMEM, "out of memory");
+    json_decref(argv);
+    if (rc < 0) build_fails(building, err.text);
+}
+
+static void build_workdir(struct building *building, const char *path) {
+    const char *base = json_string_value(json_object_get(building->config, "cwd"));
+    AUTO_FREE char *whole = NULL;
+    if (asprintf(&whole, "%s%s%s", path[0] == '/' ? "" : base ? base : "/", path[0] == '/' ? "" : "/", path) < 0) whole = NULL;
+    json_t *argv = whole ? json_pack("[s,s,s,s]", "mkdir", "-p", "--", whole) : NULL;
+    json_object_set_new(building->config, "cwd", json_string("/"));
+    build_run(building, argv, NULL);
+    if (whole) json_object_set_new(building->config, "cwd", json_string(whole));
+}
+
+static void build_next(struct building *building) {
+    while (building->at < building->step_count) {
+        const struct api_step *step = &building->steps[building->at];
+        snprintf(building->step, sizeof(building->step), "%zu: %s", building->at + 1, step->count > 0 ? step->args[0] : "");
+        build_log(building, "info", building->step);
+        json_t *environment = json_object_get(building->config, "env");
+        switch (step->kind) {
+        case API_STEP_RUN:
+            build_run(building, json_pack("[s,s,s]", "/bin/sh", "-c", step->args[0]), step->count > 1 ? step->args[1] : NULL);
+            return;
+        case API_STEP_WORKDIR:
+            build_workdir(building, step->args[0]);
+            return;
+        case API_STEP_ENV:
+            for (size_t i = 0; i + 1 < step->count; i += 2)
+                json_object_set_new(environment, step->args[i], json_string(step->args[i + 1]));
+            break;
+        case API_STEP_USER:
+            json_object_set_new(building->config, "user", json_string(step->args[0]));
+            break;
+        }
+        building->at++;
+    }
+    build_finish(building);
+}
+
+// ---- start ----
+
+// What the image said; a template's own was known before.
+static void build_read_image(struct building *building) {
+    AUTO_FREE char *path = NULL;
+    if (asprintf(&path, "%s/" SHIM_IMAGE, building->sandbox->folder) < 0) return;
+    json_t *image = json_load_file(path, 0, NULL);
+    if (!image) return;
+    json_array_extend(building->layers, json_object_get(image, "layers"));
+    json_object_update_missing(building->config, json_object_get(image, "config"));
+    json_decref(image);
+}
+
+static void build_started(struct node_sandbox *sandbox, int status, const char *text, void *data) {
+    struct building *building = data;
+    if (status != 0) {
+        building->sandbox = NULL; // it is gone
+        build_fails(building, text);
+        return;
+    }
+    building->sandbox = sandbox;
+    if (json_array_size(building->layers) == 0) build_read_image(building);
+    if (!json_object_get(building->config, "env")) json_object_set_new(building->config, "env", json_object());
+    build_next(building);
+}
+
+static int build_copy_steps(struct building *building, const struct api_build *build) {
+    building->steps = NEW_ARRAY(struct api_step, build->step_count);
+    if (!building->steps) return -ENOMEM;
+    for (size_t i = 0; i < build->step_count; i++) {
+        struct api_step *step = &building->steps[i];
+        char **args = NEW_ARRAY(char *, build->steps[i].count + 1);
+        *step = (struct api_step){.kind = build->steps[i].kind, .args = args};
+        building->step_count++;
+        for (size_t k = 0; args && k < build->steps[i].count; k++, step->count++)
+            if (!(args[k] = strdup(build->steps[i].args[k]))) return -ENOMEM;
+        if (!args) return -ENOMEM;
+    }
+    return 0;
+}
+
+void node_call_build(void *data, struct api_call *call, const struct store_template *item, const struct api_build *build) {
+    struct node *node = data;
+    struct error err = {0};
+    const struct store_template *source = build->from_template;
+    char id[STORE_ID_SIZE];
+    int rc = store_build_start(node->store, build->id, &err);
+    if (rc < 0) {
+        api_reply_errno(call, rc, err.text);
+        return;
+    }
+    api_reply_done(call);
+    struct building *building = NEW(struct building);
+    if (!building) return; // the build stays as it is; a restart says so
+    *building = (struct building){.node = node, .layers = json_loads(source ? source->layers : "[]", 0, NULL),
+                                  .config = json_loads(source && source->config ? source->config : "{}", 0, NULL)};
+    snprintf(building->template_id, sizeof(building->template_id), "%s", item->id);
+    snprintf(building->id, sizeof(building->id), "%s", build->id);
+    snprintf(building->step, sizeof(building->step), "start");
+    if (build->start_cmd) json_object_set_new(building->config, "start_cmd", json_string(build->start_cmd));
+    if (build->ready_cmd) json_object_set_new(building->config, "ready_cmd", json_string(build->ready_cmd));
+    const struct store_sandbox row = {.id = (char *)store_make_id('b', id), .type = POLICY_TYPE_CONTAINER,
+                                      .image = (char *)(uintptr_t)build->from_image, .policy = (char *)(uintptr_t)build->policy,
+                                      .dialect = build->dialect, .layers = source ? source->layers : NULL,
+                                      .config = source ? source->config : NULL, .cpu_count = item->cpu_count,
+                                      .memory_mb = item->memory_mb, .generation = 1};
+    rc = building->layers && building->config ? build_copy_steps(building, build) : -ENOMEM;
+    if (rc == 0) rc = node_boot(node, &row, true, build_started, building, NULL, &err);
+    if (rc < 0) build_fails(building, err.text[0] ? err.text : "out of memory");
+}
