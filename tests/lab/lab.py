@@ -330,13 +330,13 @@ class Lab:
 
     @staticmethod
     def says_ready(server):
-        fd = server.stdout.fileno()
+        fd, said = server.stdout.fileno(), bytearray()
         os.set_blocking(fd, False)
 
-        def ready():  # a text file that would block loses what comes next, now and then
+        def ready():  # the line may come in pieces (PYTHONUNBUFFERED), which a text file that would block loses
             with contextlib.suppress(BlockingIOError):
-                return os.read(fd, 64) == b"ready\n"
-            return False
+                said.extend(os.read(fd, 64))
+            return said == b"ready\n"
         return ready
 
     def wait(self, server, deadline, is_ready):
