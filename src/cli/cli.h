@@ -34,6 +34,8 @@ int cli_secret(int argc, char **argv);
 int cli_ca(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_self_test(int argc, char **argv);
+int cli_serve(int argc, char **argv);
+int cli_node(int argc, char **argv); // ps create exec update log explain rm template snapshot
 
 // "penstock: ..." on standard error. Returns status.
 int cli_fail(int status, const struct error *err);

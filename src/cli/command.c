@@ -25,6 +25,15 @@
     "  --type TYPE              sandbox type, see `penstock types` (default: process)\n"                               \
     "  --node-config FILE       the operator's guardrails, see `penstock help config`\n"
 
+#define NODE_HELP \
+    "  --json                   print JSON, where there is something to print\n"                                         \
+    "  --print-api              print the call of the REST API, and do not make it\n"                                    \
+    "\nThe node is PENSTOCK_API_URL (default: http://127.0.0.1:8000), its key PENSTOCK_API_KEY or, on the same machine, its own.\n"
+#define NODE_POLICY_HELP \
+    "  --policy FILE            the policy, native or of the other dialects (\"-\": standard input); stands alone\n"      \
+    "  --network none|all, --allow HOST[:PORT]|@PRESET, --allow-cidr CIDR, --deny-cidr CIDR\n"                           \
+    "                           as of `penstock run`\n"
+
 static const struct cli_command cli_commands[] = {
     {"run", cli_run, "run a command that reaches exactly what its policy says", 
      "run [POLICY] [OPTION]... -- CMD...\n       penstock run --type bashkit [POLICY] [OPTION]... -- 'SCRIPT TEXT'", POLICY_HELP
@@ -78,6 +87,42 @@ static const struct cli_command cli_commands[] = {
      "it (as root, on Debian and its relatives), which sandboxes of `penstock run` do not need. Each user has a CA of "
      "its own,\nmade on first use.\n"
      "\nExit status: 0, 1 if it failed, 2 for wrong arguments.\n"},
+    {"serve", cli_serve, "run a node: sandboxes behind a REST API", "serve [OPTION]...",
+     "  --config FILE            the node's configuration, see `penstock help config`; read again on SIGHUP\n"
+     "  --listen ADDR:PORT       address of the API, also [ADDR6]:PORT (default: 127.0.0.1:8000)\n"
+     "  --state DIR              where sandboxes, images and the store are kept (default: /var/lib/penstock/node)\n"
+     "  --dns ADDR[:PORT]        upstream DNS server of sandboxes, also [ADDR6]:PORT; repeatable (default: the host's)\n"
+     "  --upstream-ca FILE       certificates (PEM) that servers of hosts with a credential may have theirs from, beside\n"
+     "                           the system's\n"
+     "  --check-config           only say whether the configuration is valid\n"
+     "\nThe API key is PENSTOCK_API_KEY, else AENV_API_KEY, else /run/secrets/api-key, else the file api-key in the state\n"
+     "folder, which is made. Sandboxes outlive the daemon; the next one finds them again.\n"
+     "\nExit status: 0 when a signal ended it, 1 if it could not start, 2 for wrong arguments.\n"},
+    {"create", cli_node, "make a sandbox on a node", "create [OPTION]... IMAGE\n       penstock create [OPTION]... --template NAME",
+     NODE_POLICY_HELP
+     "  --type container|mistral the sandbox's type (default: container)\n"
+     "  --env NAME=VALUE         variable of its commands; repeatable\n"
+     "  --metadata NAME=VALUE    to find it by; repeatable\n"
+     "  --timeout SECONDS        when it ends by itself (default: 0, never)\n"
+     "  --memory MIB, --cpus N   what it may use\n" NODE_HELP},
+    {"ps", cli_node, "list the sandboxes of a node", "ps [--json]", NODE_HELP},
+    {"exec", cli_node, "run a command in a sandbox of a node", "exec [OPTION]... SANDBOX -- CMD...",
+     "  --env NAME=VALUE         variable of the command; repeatable\n"
+     "  --cwd PATH, --user USER  where, and as whom\n" NODE_HELP
+     "\nExit status: that of CMD, 128+N if signal N ended it, 125 if it could not be run.\n"},
+    {"update", cli_node, "give a running sandbox of a node another policy", "update [POLICY] [--existing keep] SANDBOX",
+     NODE_POLICY_HELP
+     "  --existing keep          connections that the new policy does not allow stay open\n" NODE_HELP},
+    {"log", cli_node, "print what a sandbox of a node did", "log [--denied] [--follow] SANDBOX",
+     "  --denied                 only what was refused\n"
+     "  --follow                 go on as it happens\n" NODE_HELP},
+    {"explain", cli_node, "say what a sandbox's policy makes of a request", "explain [--json] SANDBOX URL",
+     NODE_HELP "\nExit status: 0 allowed, 1 denied, 2 if it cannot be said.\n"},
+    {"rm", cli_node, "end sandboxes of a node", "rm SANDBOX...\n       penstock rm --all", NODE_HELP},
+    {"template", cli_node, "make, list and remove templates of a node",
+     "template create --name NAME IMAGE\n       penstock template ls\n       penstock template rm NAME...", NODE_HELP},
+    {"snapshot", cli_node, "keep the files of a sandbox to start others from",
+     "snapshot [--name NAME] SANDBOX\n       penstock snapshot ls\n       penstock snapshot rm NAME...", NODE_HELP},
     {"types", cli_types, "list the sandbox types and what each can enforce", "types [--json]",
      "  --json                   print JSON\n"},
 };

@@ -49,6 +49,10 @@ struct daemon_serve {
 // Runs a node until a signal ends it. 0, or 1 for an error that has been printed.
 int daemon_serve(const struct daemon_serve *options);
 
+// The key of the node's API, for a client on the same machine: PENSTOCK_API_KEY, AENV_API_KEY, else the node's own, where it can
+// be read. 0, or a negative errno with a message.
+int daemon_api_key(char **ret_key, struct error *err);
+
 // Tries each mechanism that a sandbox needs and prints what it found, as text or JSON. 0, or 1 if `penstock run` cannot work.
 int daemon_doctor(bool json);
 

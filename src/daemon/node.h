@@ -47,7 +47,7 @@ struct node_sandbox {
     struct list enders;      // who waits for its end
 };
 
-// ---- node.c: life cycle ----
+// ---- node_sandbox.c, node_reconcile.c: life cycle ----
 
 struct node_sandbox *node_find(const struct node *node, const char *id); // NULL: none
 // Boots the sandbox of a row. extra: what its specification says more ("argv"), or NULL. hidden: the row is not in the store.

@@ -108,7 +108,7 @@ struct fork_child {
     struct forking *forking;
     struct store_sandbox row; // strings are copies
     int status;
-    char message[512];
+    char message[1024];
 };
 
 struct forking {

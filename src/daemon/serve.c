@@ -3,6 +3,7 @@
 // it is wrong the old one stays. SIGTERM and SIGINT end the daemon; the sandboxes run on, and are found again by the next one.
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,8 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/number.h"
+#include "daemon/api_key.h"
 #include "daemon/daemon.h"
 #include "daemon/nameserver.h"
 #include "daemon/node.h"
@@ -120,20 +123,26 @@ static int serve_open_state(struct serve *serve, struct error *err) {
 
 // ---- start ----
 
-// A socket that the service manager has opened (sd_listen_fds(3)), else our own.
+// How many sockets the service manager has opened for us (sd_listen_fds(3)).
+static uint64_t serve_given(void) {
+    const char *pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
+    uint64_t process, sockets;
+    bool ours = pid && count && number_parse(pid, strlen(pid), 1, INT32_MAX, &process) == 0 && (pid_t)process == getpid() &&
+                number_parse(count, strlen(count), 1, 16, &sockets) == 0;
+    return ours ? sockets : 0;
+}
+
 static int serve_listen(struct serve *serve, struct error *err) {
     const struct policy_node *config = &serve->node.config;
     char address[ADDR_TEXT_SIZE + 16], text[ADDR_TEXT_SIZE];
-    const char *pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
+    uint64_t given = serve_given();
     uint16_t port;
-    if (pid && count && atoi(pid) == getpid()) {
-        int rc = 0;
-        for (int i = 0; rc == 0 && i < atoi(count); i++) {
-            fcntl(SERVE_SOCKET + i, F_SETFD, FD_CLOEXEC);
-            rc = api_listen(serve->node.api, SERVE_SOCKET + i, err);
-        }
-        return rc;
+    for (uint64_t i = 0; i < given; i++) {
+        fcntl(SERVE_SOCKET + (int)i, F_SETFD, FD_CLOEXEC);
+        int rc = api_listen(serve->node.api, SERVE_SOCKET + (int)i, err);
+        if (rc < 0) return rc;
     }
+    if (given) return 0;
     snprintf(address, sizeof(address), "%s", SERVE_LISTEN);
     if (config->listen_port)
         snprintf(address, sizeof(address), config->listen_address.family == ADDR_IPV6 ? "[%s]:%u" : "%s:%u",
@@ -147,7 +156,7 @@ static int serve_listen(struct serve *serve, struct error *err) {
 static int serve_new_api(struct serve *serve, struct error *err) {
     struct node *node = &serve->node;
     AUTO_FREE char *key = NULL;
-    int rc = api_find_key(serve->state, &key, err);
+    int rc = api_key_find(serve->state, true, &key, err);
     if (rc < 0) return rc;
     struct api_options options = {.base = node->base, .store = node->store, .backend = &node_backend, .data = node, .key = key,
                                   .node = &node->config, .cpu_count = node->config.cpu_count, .memory_mb = node->config.memory_mb};
@@ -186,6 +195,13 @@ static int serve_start(struct serve *serve, struct error *err) {
     if (rc == 0) rc = serve_watch(serve, err);
     if (rc == 0) rc = node_reconcile(node, err);
     return rc < 0 ? rc : serve_listen(serve, err);
+}
+
+int daemon_api_key(char **ret_key, struct error *err) {
+    AUTO_FREE char *state = NULL, *folder = NULL;
+    struct error ignored;
+    if (vault_state_folder(false, &state, &ignored) < 0 || asprintf(&folder, "%s/node", state) < 0) folder = NULL;
+    return api_key_find(folder, false, ret_key, err);
 }
 
 int daemon_serve(const struct daemon_serve *options) {
