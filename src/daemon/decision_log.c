@@ -76,6 +76,18 @@ static void decision_log_would_deny(const struct decision_log *log, const struct
     if (hint[0]) decision_log_string(line, "hint", hint);
 }
 
+// The bindings whose values were added to a request; nothing where none was.
+static void decision_log_credentials(const struct ipc_decision *record, const struct policy *policy, struct buf *line) {
+    struct policy_credential bound[POLICY_CREDENTIALS_MAX];
+    struct policy_credential_request request = {.host = record->name};
+    size_t count = policy && record->credentials ? policy_credentials(policy, &request, bound) : 0;
+    CLEANUP(buf_done) struct buf names = BUF_INIT;
+    for (size_t i = 0; i < count; i++)
+        if (record->credentials & 1U << i) buf_printf(&names, "%s%s", names.len ? ", " : "", bound[i].name);
+    if (names.len) decision_log_string(line, "credential", names.data);
+    line->failed |= names.failed;
+}
+
 static void decision_log_line(struct decision_log *log, const struct ipc_decision *record, const struct policy *policy) {
     char time[CLOCK_TEXT_SIZE], address[ADDR_TEXT_SIZE] = "";
     struct buf *line = &log->lines;
@@ -102,6 +114,7 @@ static void decision_log_line(struct decision_log *log, const struct ipc_decisio
         static const char none[] = ",\"bytes_out\":null,\"bytes_in\":null,\"duration_ms\":null";
         buf_append(line, none, sizeof(none) - 1);
     }
+    decision_log_credentials(record, policy, line);
     // What would allow it is the reader's next question.
     if (record->hint[0]) decision_log_string(line, "hint", record->hint);
     decision_log_would_deny(log, record, line);

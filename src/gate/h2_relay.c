@@ -93,7 +93,7 @@ static void h2_relay_refuse_reason(struct h2_relay *relay, struct h2_stream *str
 
 static void h2_relay_unreachable(struct h2_relay *relay, struct h2_stream *stream) {
     struct policy_request request = h2_relay_request(relay->flow);
-    struct policy_decision decision = flow_unreachable(relay->flow, &request);
+    struct policy_decision decision = flow_unreachable(relay->flow, &request, intercept_why(relay->flow));
     h2_relay_answer(relay, stream, &request, &decision);
 }
 
@@ -155,7 +155,9 @@ static void h2_relay_forward(struct h2_relay *relay, struct h2_stream *stream, s
         return;
     }
     if (!h2_relay_canonical(relay->flow, &stream->head)) relay->bridge->broken = true;
-    flow_judged(relay->flow, &request, &decision);
+    const char *host = intercept_host(relay->flow);
+    const struct journal_note note = {.credentials = injection_places(relay->flow->gate, host, injection)};
+    flow_noted(relay->flow, &request, &decision, &note);
     intercept_carries(relay->flow, injection);
     h2_stream_forward(stream, injection);
 }

@@ -159,7 +159,8 @@ void http_relay_refuse_reason(struct http_relay *http, enum policy_reason reason
 
 void http_relay_unreachable(struct http_relay *http) {
     struct policy_request request = http_relay_request(http);
-    struct policy_decision decision = flow_unreachable(http->flow, &request);
+    const char *why = http->opened ? intercept_why(http->flow) : NULL;
+    struct policy_decision decision = flow_unreachable(http->flow, &request, why);
     http_relay_answer(http, &request, &decision);
 }
 

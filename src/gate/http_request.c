@@ -26,18 +26,21 @@ void http_request_body(struct http_relay *http, struct evbuffer *to) {
 
 // ---- sending ----
 
-// The log has one line for each request: this one, or that of its refusal.
-static void http_request_begin(struct http_relay *http) {
+// The log has one line for each request: this one, or that of its refusal. injection: NULL where nothing is opened.
+static void http_request_begin(struct http_relay *http, const struct injection *injection) {
+    struct gate *gate = http->flow->gate;
     struct policy_request request = http_relay_reached(http);
-    struct policy_decision decision = policy_decide(http->flow->gate->policy, &request);
-    flow_judged(http->flow, &request, &decision);
+    struct policy_decision decision = policy_decide(gate->policy, &request);
+    const struct journal_note note = {
+        .credentials = injection ? injection_places(gate, intercept_host(http->flow), injection) : 0};
+    flow_noted(http->flow, &request, &decision, &note);
     http->state = HTTP_RELAY_EXCHANGE;
     http->server_eof = http->answer_begun = false;
     http->interim = 0;
 }
 
 static void http_request_send(struct http_relay *http) {
-    http_request_begin(http);
+    http_request_begin(http, NULL);
     if (evbuffer_add_buffer(stream_output(http->server), http->outgoing) < 0) flow_end(http->flow, true);
     else http_request_body(http, stream_output(http->server));
 }
@@ -124,7 +127,7 @@ static bool http_request_inject(struct http_relay *http, struct injection *injec
     }
     bool kept = http->scrub != NULL;
     intercept_carries(http->flow, injection);
-    http_request_begin(http);
+    http_request_begin(http, injection);
     good = stream_push_secret(http->server, secret, len, vault_client_wipe, secret);
     if (good) good = evbuffer_add_buffer(stream_output(http->server), http->outgoing) == 0;
     if (!good) flow_end(http->flow, true);

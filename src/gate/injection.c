@@ -76,6 +76,16 @@ bool injection_scrubs(const struct injection *injection) {
     return scrubs;
 }
 
+uint16_t injection_places(const struct gate *gate, const char *host, const struct injection *injection) {
+    struct policy_credential bound[POLICY_CREDENTIALS_MAX];
+    const struct policy_credential_request request = {.host = host};
+    size_t count = policy_credentials(gate->policy, &request, bound);
+    unsigned places = 0;
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < injection->count; k++) places |= bound[i].rule == injection->values[k].rule ? 1U << i : 0;
+    return (uint16_t)places;
+}
+
 bool injection_bars(const struct injection *injection, const void *name, size_t name_len) {
     static const char *const overrides[] = {"x-http-method-override", "x-http-method", "x-method-override",
                                             "x-original-method", "x-original-url", "x-original-uri", "x-rewrite-url"};

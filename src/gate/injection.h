@@ -45,6 +45,8 @@ bool injection_sets(const struct injection *injection, const void *name, size_t 
 // other than was judged, where that decided; one that would have a value come back in pieces or in disguise where it is
 // to be scrubbed.
 bool injection_bars(const struct injection *injection, const void *name, size_t name_len);
+// Which of the headers that are bound to the host it sets, as the log has it (struct ipc_decision).
+uint16_t injection_places(const struct gate *gate, const char *host, const struct injection *injection);
 bool injection_scrubs(const struct injection *injection); // NULL is fine
 
 // ---- leaves: what a TLS server needs to be a bound host ----

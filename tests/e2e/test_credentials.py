@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which requests get which credential, where secrets come from, how they change, and what happens without. Rules: CREDENTIALS.md."""
 import base64
+import json
 import os
 import re
 import signal
@@ -111,6 +112,31 @@ def test_without_repos_graphql_and_any_repository(box, whole):
 def test_mistral_api(box, guest):
     answers, sent = outcome(box, guest, "api.mistral.ai", "/v1/models")
     assert sent == ["Bearer " + MODEL] and "lab-small" in answers[0].body, answers
+
+
+def test_the_log_says_which(box, guest):
+    """The binding, where its value was added, and nothing where none was."""
+    def credentials_of(host, path, count):
+        before = len(guest.log(event="decision", protocol="tcp", name=host))
+        guest.run(f"curl -sS https://{host}{path}")
+        guest.run(f"curl -sS --http1.1 https://{host}{path}")
+        lines = guest.log(event="decision", protocol="tcp", name=host)[before:]
+        assert len(lines) == count and all(line["verdict"] == "allow" for line in lines), lines
+        return [line.get("credential") for line in lines]
+    assert credentials_of("github.com", "/octo/hello/info/refs", 2) == ["github"] * 2
+    assert credentials_of("api.github.com", "/user", 2) == [None] * 2
+    assert credentials_of("keys.example", "/headers", 2) == ["header:keys.example:Authorization"] * 2
+    assert credentials_of("v4.example", "/", 2) == [None] * 2
+
+
+def test_check_says_which(box):
+    options = ["--allow", "github.com", "--allow", "api.github.com", "--allow", "v4.example", "--bind", "github:octo/hello=env:NONE"]
+    for url, wanted in (("https://github.com/octo/hello", "github"), ("https://api.github.com/user", None), ("https://v4.example/", None)):
+        result = box.raw("check", "--json", *options, url)
+        assert result.code == 0 and json.loads(result.out)["credential"] == wanted, result
+    assert "credential: github\n" in box.raw("check", *options, "https://github.com/octo/hello").out
+    text = box.raw("check", *options, "https://api.github.com/user").out
+    assert "credential: none for a GET of this path\n  bound to the host: github in octo/hello" in text, text
 
 
 # ---- sources ----
