@@ -87,6 +87,8 @@ static const struct {
     {"{host: a.example, basic: true, secret: 'env:A'}", "no USER:PASSWORD in its value"},
     {"{host: a.example, basic: true, value: '{secret}', secret: 'env:A'}", "no USER:PASSWORD in its value"},
     {"{host: a.example, header: X, value: '{secret', secret: 'env:A'}", "a secret that its value does not use"},
+    {"{host: a.example, header: X, value: " MARK "}", "has a value without {secret}"},
+    {"{host: a.example, value: 'u:" MARK "', basic: true}", "has a value without {secret}"},
     {"{host: a.example, header: X, value: ' {secret}', secret: 'env:A'}", "begins or ends with a blank"},
     {"{host: a.example, header: X, value: \"" MARK "\\r\\n\", secret: 'env:A'}", "line break"},
     {"{host: a.example, header: X, value: \"a\\0" MARK "\", secret: 'env:A'}", "line break"},
@@ -170,6 +172,8 @@ static void test_options(void **state) {
         assert_int_equal(policy_model_bind(model, bad[i], "--bind", &err), -EINVAL);
         if (strstr(err.text, MARK)) fail_msg("a secret in \"%s\"", err.text);
     }
+    assert_int_equal(policy_model_bind(model, "header:a.org:X:" MARK, "--bind", &err), -EINVAL);
+    assert_non_null(strstr(err.text, "\"header:a.org:X\": the binding for a.org has a value without {secret}"));
     assert_int_equal(policy_model_bind(model, "header:a.org:8443:X-Key:{secret}=env:A", "--bind", &err), -EINVAL);
     assert_non_null(strstr(err.text, "\"a.org:8443\" has a port"));
     assert_int_equal(model->binding_count, 2);
@@ -265,6 +269,7 @@ static void test_workspace_refused(void **state) {
     } cases[] = {
         {"credentials: {workspace: [{binding: workspace}]}\n", "a rule cannot be binding: workspace"},
         {"credentials: {workspace: [{host: a.example, header: X, secret: " MARK "}]}\n", "node.yaml:1: secret \"...\""},
+        {"credentials: {workspace: [{host: a.example, header: X, value: " MARK "}]}\n", "has a value without {secret}"},
         {"credentials: {workspaces: []}\n", "did you mean \"workspace\"?"},
         {"credentials: {workspace: [{binding: github}, {binding: github}]}\n", "two bindings set header Authorization"},
     };
