@@ -247,6 +247,27 @@ int policy_binding_set_path(struct policy_binding *binding, const char *text, si
     return set_text(&binding->path, text, len, err);
 }
 
+// What decides how programs start, where they find their parts and whom they trust: a placeholder there would break them, not
+// help them. A name that ends with '_' stands for all that begin so.
+static const char *const program_variables[] = {
+    "PATH", "HOME", "SHELL", "USER", "LOGNAME", "PWD", "TMPDIR", "TERM", "LANG", "TZ", "IFS", "ENV", "BASH_ENV",
+    "LD_", "LC_", "XDG_", "GIT_CONFIG_", "MALLOC_", "PENSTOCK_",
+    "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "NODE_OPTIONS", "NODE_PATH", "PERL5LIB", "PERL5OPT", "RUBYLIB", "RUBYOPT",
+    "CLASSPATH", "JAVA_HOME", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS", "GOPATH", "GOFLAGS",
+    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SOCKS_PROXY",
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS",
+};
+
+static bool is_program_variable(const char *text, size_t len) {
+    for (size_t i = 0; i < ARRAY_LENGTH(program_variables); i++) {
+        const char *word = program_variables[i];
+        size_t word_len = strlen(word);
+        bool fits = word[word_len - 1] == '_' ? len >= word_len : len == word_len;
+        if (fits && strncasecmp(word, text, word_len) == 0) return true;
+    }
+    return false;
+}
+
 int policy_binding_set_variable(struct policy_binding *binding, const char *text, size_t len, struct error *err) {
     char quoted[YAML_QUOTE_SIZE];
     bool good = len > 0 && len <= TOKEN_MAX && !is_digit(text[0]);
@@ -254,5 +275,8 @@ int policy_binding_set_variable(struct policy_binding *binding, const char *text
     if (!good)
         return error_set(err, -EINVAL, "variable \"%s\" is not the name of an environment variable; write such as GITHUB_TOKEN",
                          yaml_quote(text, len, quoted));
+    if (is_program_variable(text, len))
+        return error_set(err, -EINVAL, "variable \"%s\" changes how programs run, and would hold a placeholder; name the one from "
+                                       "which the tool takes its token, such as GITHUB_TOKEN", yaml_quote(text, len, quoted));
     return set_text(&binding->variable, text, len, err);
 }

@@ -77,6 +77,10 @@ static const struct {
     {"{host: a.example, header: X, secret: 'env:A', variable: 1A}", "variable \"1A\""},
     {"{host: a.example, header: X, secret: 'env:A', variable: 'A=B'}", "variable \"A=B\""},
     {"{host: a.example, header: X, secret: 'env:A', variable: ''}", "variable \"\""},
+    {"{host: a.example, header: X, secret: 'env:A', variable: PATH}", "variable \"PATH\" changes how programs run"},
+    {"{host: a.example, header: X, secret: 'env:A', variable: LD_PRELOAD}", "variable \"LD_PRELOAD\" changes how programs run"},
+    {"{host: a.example, header: X, secret: 'env:A', variable: https_proxy}", "variable \"https_proxy\" changes how programs run"},
+    {"{host: a.example, header: X, secret: 'env:A', variable: SHELL}", "variable \"SHELL\" changes how programs run"},
     {"{host: a.example, header: X, secret: 'env:A', scrub: 1}", "scrub must be true or false"},
     {"{host: a.example, header: X, secret: 'env:A', repos: [a/b]}", "repos does not go with binding: header"},
     {"{host: a.example, secret: 'env:A'}", "has no header name"},
@@ -127,6 +131,8 @@ static void test_native_refused(void **state) {
         snprintf(text, sizeof(text), "%scredentials: [%s]\n", OPEN, native_refused[i].entries);
         refused(text, POLICY_DIALECT_NATIVE, native_refused[i].says);
     }
+    policy_model_free(model_of(OPEN "credentials: [{host: a.example, header: X, secret: 'env:A', variable: LDAP_TOKEN}]\n",
+                               POLICY_DIALECT_NATIVE)); // begins as one of those that are refused
     // One secret for two hosts, with its own name for the placeholder.
     policy_model_free(model_of(OPEN "credentials: [{host: a.example, header: X, secret: 'env:A', variable: A},\n"
                                     "  {host: b.example, header: X, secret: 'env:A'}]\n", POLICY_DIALECT_NATIVE));
