@@ -72,6 +72,8 @@ static const struct {
     {"{host: a.example, header: X, secret: 'env:A', path: '/a?b'}", "path \"/a?b\""},
     {"{host: a.example, header: X, secret: 'env:A', methods: []}", "methods is an empty list"},
     {"{host: a.example, header: X, secret: 'env:A', methods: [get]}", "\"get\" is not an HTTP method"},
+    {"{host: a.example, header: X, secret: 'env:A', methods: [GET, GTE]}", "\"GTE\" is not an HTTP method"},
+    {"{host: a.example, header: X, secret: 'env:A', methods: [TRACK]}", "method \"TRACK\" never gets a credential"},
     {"{host: a.example, header: X, secret: 'env:A', methods: ['G T']}", "\"G T\" is not an HTTP method"},
     {"{host: a.example, header: X, secret: 'env:A', methods: [TRACE]}", "method \"TRACE\" never gets a credential"},
     {"{host: a.example, header: X, secret: 'env:A', variable: 1A}", "variable \"1A\""},
