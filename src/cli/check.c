@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "cli/policy_options.h"
 #include "cli/request.h"
+#include "daemon/daemon.h"
 
 #define RESOLVED_MAX 64
 
@@ -260,6 +261,11 @@ static int compile(struct check *check) {
     if (r == 0 && !policy_type_info(check->type)->built)
         policy_warnings_add(&warnings, "valid, but `penstock run` says \"not built yet\" to type %s",
                             policy_type_info(check->type)->word);
+    for (size_t i = 0; r == 0 && policy_type_info(check->type)->built && i < check->model->binding_count; i++) {
+        struct error missing = {0};
+        if (daemon_secret_look(&check->model->bindings[i], &missing) < 0)
+            policy_warnings_add(&warnings, "valid, but `penstock run` started here and now would refuse it: %s", missing.text);
+    }
     print_warnings(&warnings);
     policy_warnings_done(&warnings);
     return r;

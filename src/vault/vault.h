@@ -62,6 +62,8 @@ int vault_state_folder(bool make, char **ret_path, struct error *err);
 int vault_secret_check(const void *value, size_t len, struct error *err);
 // Stores a value under a name, in place of the one before. 0, or a negative errno with a message.
 int vault_secret_set(const char *name, const void *value, size_t len, struct error *err);
+// Whether there is one. 0, or a negative errno with a message.
+int vault_secret_find(const char *name, struct error *err);
 // -ENOENT with a message if there is none.
 int vault_secret_remove(const char *name, struct error *err);
 // All names, sorted.

@@ -193,10 +193,11 @@ def test_rotation_in_the_store(box):
 
 # ---- without a secret ----
 
-WITHOUT = {"missing file": ("file:{folder}/nowhere", None), "empty file": ("file:{folder}/empty", ""),
+# What is not there at the start is refused then: the first three go once it has started.
+WITHOUT = {"missing file": ("file:{folder}/nowhere", "labtok_was_there"), "empty file": ("file:{folder}/empty", ""),
            "two lines": ("file:{folder}/lines", "labtok_a\nX-Evil: b"), "carriage return": ("file:{folder}/cr", "labtok_a\rb"),
            "NUL": ("file:{folder}/nul", "labtok_\0b"), "too long": ("file:{folder}/long", "labtok_" + "a" * 40000),
-           "a folder": ("file:{folder}", None), "not in the store": ("store:nosuch", None),
+           "a folder": ("file:{folder}/folder", "labtok_was_no_folder"), "not in the store": ("store:nosuch", None),
            "command that fails": ("cmd:echo labtok_half; exit 3", None), "command that says nothing": ("cmd:true", None),
            "command that says two lines": ("cmd:printf 'labtok_a\\nb\\n'", None)}
 
@@ -212,7 +213,13 @@ def without(box):
             secrets.put(reference.rpartition("/")[2], text)
         credentials.append({"host": hosts[kind], "header": "X-Key", "secret": reference.format(folder=secrets.folder)})
     box.lab.service("bound")
+    state = {"PENSTOCK_STATE_FOLDER": os.path.join(box.home, "state")}
+    assert box.raw("secret", "set", "nosuch", input=b"labtok_was_stored", env=state).code == 0
     with Guest(box, credentials) as started:
+        os.remove(secrets.path("nowhere"))
+        os.remove(secrets.path("folder"))
+        os.mkdir(secrets.path("folder"))
+        assert box.raw("secret", "rm", "nosuch", env=state).code == 0
         yield started, hosts
 
 
@@ -252,6 +259,33 @@ def test_command_is_run_once_for_many_requests(box):
 def test_variable_that_is_not_set(box):
     result = box.raw(*box.arguments("--allow github.com --allow api.github.com --bind github", ["true"]))
     assert result.code == 125 and "GITHUB_TOKEN" in result.err and result.err.count("\n") == 1, result
+
+
+MISSING = [("file:~/none", "secret file:~/none: there is no such file; write the secret into it"),
+           ("file:/none", "secret file:/none: there is no such file"), ("file:/mnt", "secret file:/mnt: it is not a regular file"),
+           ("store:nosuch", "secret store:nosuch: it is not in the store; put it there with `penstock secret set nosuch`"),
+           ("env:NONE", "secret env:NONE: the variable is not set; export it")]
+
+
+@pytest.mark.parametrize("secret,message", MISSING, ids=[secret for secret, _ in MISSING])
+def test_secret_that_is_not_there(box, secret, message):
+    """Said before anything runs, with what to do; `check` warns, as the policy is valid elsewhere."""
+    options = ["--allow", "keys.example", "--bind", f"header:keys.example:X={secret}"]
+    result = box.run(options, "echo", "it ran")
+    assert result.code == 125 and message in result.err and result.err.count("\n") == 1 and not result.out, result
+    result = box.raw("check", *options)
+    assert result.code == 0 and message in result.err and result.err.count("\n") == 1, result
+
+
+def test_secret_below_the_home_folder(box):
+    path = os.path.join(box.home, "in-home")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("labtok_home\n")
+    box.give(path)
+    box.lab.service("bound")
+    options = ["--allow", "keys.example", "--bind", "header:keys.example:X-Key=file:~/in-home"]
+    result, seen = since(box, lambda: box.run(options, "sh", "-c", "curl -sS https://keys.example/headers; cat ~/in-home"), event="request")
+    assert got(seen, "x-key") == [["labtok_home"]] and "labtok_home" not in result.out.partition("}")[2] and "No such file" in result.err, result
 
 
 # ---- building ----
