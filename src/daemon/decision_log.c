@@ -146,7 +146,9 @@ static bool decision_log_is_service(const struct ipc_decision *record, const str
 int decision_log_record(struct decision_log *log, const struct ipc_decision *record, const struct policy *policy) {
     if (log->fd >= 0 && !log->failure) decision_log_line(log, record, policy);
     if (log->lines.len >= DECISION_LOG_BATCH) decision_log_flush(log);
-    if (record->event == IPC_EVENT_DECISION && record->verdict == POLICY_DENY && !decision_log_is_service(record, policy))
+    // What is allowed and failed is told where we know more of it than the client.
+    bool told = record->verdict == POLICY_DENY || (record->reason == POLICY_UPSTREAM_FAILED && record->hint[0]);
+    if (record->event == IPC_EVENT_DECISION && told && !decision_log_is_service(record, policy))
         denials_add(log->denials, record);
     return log->failure;
 }

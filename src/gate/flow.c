@@ -175,6 +175,7 @@ const char *flow_admitted_name(const struct flow *flow) { return flow->name ? fl
 void flow_noted(struct flow *flow, const struct policy_request *request, const struct policy_decision *decision,
                 const struct journal_note *note) {
     flow->generation = flow->gate->facts.generation;
+    flow->judged = true;
     if (decision->verdict == POLICY_ALLOW) { // what admitted it, also where a later request on it is refused
         flow->counted = true;
         flow->rule = decision->rule;
@@ -193,6 +194,7 @@ struct policy_decision flow_unreachable(struct flow *flow, const struct policy_r
     if (decision.verdict == POLICY_INSPECT) decision.verdict = POLICY_ALLOW;
     if (decision.verdict == POLICY_ALLOW) decision.reason = POLICY_UPSTREAM_FAILED;
     const struct journal_note note = {.hint = why};
+    flow->judged = true;
     journal_noted(flow->gate, request, &decision, &note);
     return decision;
 }

@@ -138,7 +138,7 @@ static void http_request_injected(int status, struct injection *injection, void 
     struct http_relay *http = data;
     http->wait = NULL;
     bool kept = false, allowed = http_relay_allowed(http->flow); // the policy may be another one by now
-    if (status < 0) http_relay_refuse_reason(http, POLICY_BINDING_FAILED);
+    if (status < 0) http_relay_unbound(http, status);
     else if (!allowed) http_relay_refuse_reason(http, POLICY_POLICY_CHANGED);
     else if (!http->server && http->reused) flow_end(http->flow, false); // it ended meanwhile: the client tries again
     else if (!http->server) http_relay_unreachable(http);
@@ -158,7 +158,7 @@ static void http_request_ask(struct http_relay *http, const struct http1_head *h
     http->state = HTTP_RELAY_INJECTING;
     http->wait = injection_start(flow->gate, intercept_host(flow), head->method.data, head->method.len, head->path.data,
                                  head->path.len, http_request_injected, http);
-    if (!http->wait) http_relay_refuse_reason(http, POLICY_BINDING_FAILED);
+    if (!http->wait) http_relay_unbound(http, -EBUSY);
 }
 
 // ---- judging ----

@@ -36,6 +36,13 @@ struct injection_wait {
 
 static size_t ask_index(const struct injection_ask *ask) { return (size_t)(ask - ask->wait->asks); }
 
+const char *injection_why(int status, char text[INJECTION_WHY_SIZE]) {
+    char words[VAULT_WHY_SIZE];
+    snprintf(text, INJECTION_WHY_SIZE, "the credential of this host cannot be had: %s. The standard error of penstock names the secret",
+             vault_secret_why(status, words));
+    return text;
+}
+
 // ---- what a request gets ----
 
 static void value_wipe(struct injection_value *value) {

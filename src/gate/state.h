@@ -105,6 +105,7 @@ struct flow {
     uint8_t transport;        // what it is: TCP; other in what exchanges give to the journal
     uint64_t carried[2];      // bytes moved before a relay, by enum relay_side
     bool counted;             // a decision was logged, so its end is logged too
+    bool judged;              // any was, whatever it said
     bool resolved;            // `name` was resolved and dialled, not the destination: it is judged as a dialled name
     bool open_destination;    // allowed whatever comes; sniffed because a guardrail has names, or to learn what comes
     bool dns;                 // TCP to port 53, answered by the DNS front

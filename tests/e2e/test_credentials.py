@@ -201,6 +201,11 @@ WITHOUT = {"missing file": ("file:{folder}/nowhere", "labtok_was_there"), "empty
            "command that fails": ("cmd:echo labtok_half; exit 3", None), "command that says nothing": ("cmd:true", None),
            "command that says two lines": ("cmd:printf 'labtok_a\\nb\\n'", None)}
 
+NO_HEADER = "it is empty, or has a line break, NUL or other control byte, which a header cannot hold"
+REASONS = {"missing file": "it is not there", "empty file": NO_HEADER, "two lines": NO_HEADER, "carriage return": NO_HEADER, "NUL": NO_HEADER,
+           "too long": "it is longer than 32768 bytes", "a folder": "it is not a regular file", "not in the store": "it is not there",
+           "command that fails": "the command failed", "command that says nothing": NO_HEADER, "command that says two lines": NO_HEADER}
+
 
 @pytest.fixture(scope="module")
 def without(box):
@@ -230,10 +235,16 @@ def test_no_secret_no_request(box, without, kind):
     for version in ("--http1.1", "--http2"):
         done, seen = since(box, lambda: guest.run(f"curl -sS -i {version} https://{hosts[kind]}/headers"))
         assert re.match(r"HTTP/(1\.1|2) 502 ", done["out"]) and "binding_failed" in done["out"], done
+        assert '"hint":"the credential of this host cannot be had: ' + REASONS[kind] in done["out"], done
         assert not [entry for entry in seen if entry.get("event") in (None, "request")], seen
         assert "labtok" not in done["out"] + done["err"] + guest.stderr() + str(guest.log())
     assert not [entry for entry in box.lab.http_requests()[before:] if entry["host"] == hosts[kind]]
-    assert "binding_failed" in [line["reason"] for line in guest.log(name=hosts[kind])], guest.log()
+    for line in guest.log(name=hosts[kind], reason="binding_failed"):
+        assert line["hint"].startswith("the credential of this host cannot be had: " + REASONS[kind]), line
+    assert len(guest.log(name=hosts[kind], reason="binding_failed")) == 2, guest.log()
+    reference = WITHOUT[kind][0].format(folder=Secrets(box, "without").folder)
+    told = f"penstock: secret {reference.split(' ')[0].split(';')[0]}: {REASONS[kind]}"
+    assert wait_for(lambda: told in guest.stderr()) and guest.stderr().count(told) == 1, (told, guest.stderr())
 
 
 def test_command_without_end(box):
