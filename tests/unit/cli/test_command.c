@@ -144,7 +144,7 @@ static void test_check_json(void **state) {
         RUN("check", "--allow", "a.org:8443", "--json", "--resolved", "93.184.216.34", "https://a.org:8443/");
     assert_string_equal(
         output.out, "{\"verdict\":\"allow\",\"reason\":\"allowed_name\",\"rule\":\"allow https a.org:8443\",\"source\":"
-                    "\"--allow a.org:8443\",\"name\":\"a.org\",\"address\":\"93.184.216.34\",\"port\":8443,\"hint\":null}\n");
+                    "\"--allow a.org:8443\",\"name\":\"a.org\",\"address\":\"93.184.216.34\",\"port\":8443,\"credential\":null,\"hint\":null}\n");
     output = RUN("check", "--network", "all", "--json", "tcp://8.8.8.8:53");
     assert_json(output, "name", NULL);
     assert_json(output, "address", "8.8.8.8");
