@@ -348,6 +348,7 @@ static void h2_relay_ended(struct stream *stream, int error, void *data) {
         flow_end(relay->flow, error < 0);
         return;
     }
+    if (error == -EDQUOT) limit_spent(relay->flow);
     relay->client_failed |= side == H2_CLIENT && error < 0;
     relay->ended[side] = true;
     relay->orderly[side] = error == 0;

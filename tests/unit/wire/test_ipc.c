@@ -68,7 +68,7 @@ static void test_sizes(void **state) {
         if (rows[i].fds && rows[i].type != IPC_KEEPER_START) assert_int_equal(check_at(rows[i].type, zeros, rows[i].size, rows[i].fds - 1), -EBADMSG);
     }
     for (size_t fds = 0; fds <= IPC_FDS_MAX; fds++) // with the vault's channel, and with roots of trust
-        assert_int_equal(check_at(IPC_GATE_START, zeros, 65, fds), fds >= 2 && fds <= 4 ? 0 : -EBADMSG);
+        assert_int_equal(check_at(IPC_GATE_START, zeros, sizeof(struct ipc_gate_start), fds), fds >= 2 && fds <= 4 ? 0 : -EBADMSG);
     assert_int_equal(check_at(0, zeros, 0, 0), -EBADMSG);
     assert_int_equal(check_at(IPC_TYPE_COUNT, zeros, 0, 0), -EBADMSG);
     assert_int_equal(ipc_check(UINT32_MAX, zeros, 0, 0), -EBADMSG);
