@@ -111,7 +111,7 @@ static int run_start_vault(struct run *run, struct error *err) {
 static int run_begin_gate(struct run *run, int keeper, struct error *err) {
     AUTO_CLOSE int resolver = -1;
     AUTO_CLOSE int vault = -1;
-    struct ipc_gate_start start = {.doors = run->options->proxy};
+    struct ipc_gate_start start = {.doors = run->options->proxy, .bytes_out = run->bytes_out};
     memcpy(start.sandbox, run->name, sizeof(start.sandbox));
     int rc = run_join_resolver(run, &resolver, err);
     if (rc == 0 && run->credentials) rc = credentials_join(run->credentials, &run->roles[ROLE_VAULT], &vault, err);

@@ -36,19 +36,10 @@ static void run_print_warnings(const struct policy_warnings *warnings) {
     for (size_t i = 0; i < warnings->count; i++) fprintf(stderr, "penstock: warning: %s\n", warnings->lines[i]);
 }
 
-// What this version cannot enforce it refuses, so that nothing runs with less than was asked.
-static int run_check_built(const struct policy_model *model, struct error *err) {
-    if (model->bandwidth_bytes || model->max_bytes_out) {
-        return error_set(err, -ENOTSUP, "limits: bandwidth and bytes_out are not built yet; leave them out");
-    }
-    return 0;
-}
-
 static int run_prepare(struct run *run, struct error *err) {
     struct policy_warnings warnings = {0};
     const struct daemon_run *options = run->options;
-    int rc = run_check_built(options->model, err);
-    if (rc == 0) rc = run_compile(run, &run->policy, &warnings, err);
+    int rc = run_compile(run, &run->policy, &warnings, err);
     if (rc == 0 && !options->quiet) run_print_warnings(&warnings);
     policy_warnings_done(&warnings);
     if (rc < 0) return rc;
@@ -96,6 +87,7 @@ bool run_drain_gate(struct run *run) {
     while ((rc = channel_receive(run->roles[ROLE_GATE].channel, run_buffer, sizeof(run_buffer), &message)) == 1) {
         if (message.type == IPC_DECISION) run_decisions(run, &message);
         if (message.type == IPC_ERROR) fprintf(stderr, "penstock: %s\n", ((const struct ipc_error *)message.body)->text);
+        if (message.type == IPC_GATE_SPENT) run->bytes_out = ((const struct ipc_spent *)message.body)->bytes_out;
         if (message.type == IPC_GATE_VAULT_LOST) run_rejoin_vault(run);
         if (message.type == IPC_GATE_ACTIVE && run->active) run->active(run, message.body);
         channel_message_close(&message);

@@ -64,6 +64,9 @@ struct dns_front_callbacks {
     const struct policy *(*policy)(void *data); // the one in force
     // A decision to log (request->dialled is the question's name or NULL). address is the server that was asked.
     void (*decided)(const struct policy_request *request, const struct policy_decision *decision, void *data);
+    // What the sandbox's limits say to a question of so many bytes: 0, -EDQUOT: no more bytes, -EAGAIN: it is lost. NULL: none.
+    int (*asked)(size_t len, void *data);
+    void (*told)(size_t len, void *data); // an answer of so many bytes goes to the sandbox; NULL with asked
     void *data;
 };
 struct dns_front *dns_front_new(struct event_base *base, struct dns_client *client, struct dns_pool *pool,

@@ -115,6 +115,7 @@ static void gate_update(struct gate *gate, int fd, const struct ipc_policy *mess
         gate_fail(gate, "a policy update could not be read");
         return;
     }
+    limit_apply(gate);
     rejudge_all(gate, message->keep_existing, &active.flows_closed, &active.flows_kept);
     active.update_us = clock_us() - start;
     journal_flush(gate->journal); // what was decided before is told before
@@ -235,15 +236,22 @@ static void gate_decided(const struct policy_request *request, const struct poli
     journal_decision(data, request, decision);
 }
 
-static int gate_make(struct gate *gate, int resolver) {
-    struct dns_front_callbacks callbacks = {.policy = gate_policy, .decided = gate_decided, .data = gate};
+static int gate_asked(size_t len, void *data) { return meter_message(&((struct gate *)data)->meter, len); }
+static void gate_told(size_t len, void *data) { meter_take(&((struct gate *)data)->meter, METER_IN, len); }
+
+static int gate_make(struct gate *gate, int resolver, uint64_t bytes_out) {
+    struct dns_front_callbacks callbacks = {
+        .policy = gate_policy, .decided = gate_decided, .asked = gate_asked, .told = gate_told, .data = gate};
     gate->journal = journal_new(gate);
     gate->dns = dns_client_new(gate->base, resolver);
     gate->pool = dns_pool_new(&gate->facts.pool4, &gate->facts.pool6, gate_remember, gate);
     if (!gate->journal || !gate->dns || !gate->pool || exchange_init(gate) < 0) return -ENOMEM;
+    if (limit_init(gate, bytes_out) < 0) return -ENOMEM;
     gate->front = dns_front_new(gate->base, gate->dns, gate->pool, &callbacks);
     if (!gate->front) return -ENOMEM;
-    return relay_engine_new(gate->base, &gate->relays);
+    int rc = relay_engine_new(gate->base, &gate->relays);
+    if (rc == 0) relay_engine_meter(gate->relays, &gate->meter);
+    return rc;
 }
 
 static int gate_serve(struct gate *gate) {
@@ -307,7 +315,9 @@ static int gate_start(struct gate *gate, struct error *err) {
     struct channel_message message;
     int rc = gate_expect(gate->channel, IPC_GATE_START, &message);
     if (rc < 0) return error_set(err, rc, "start message: %s", strerror(-rc));
-    gate->doors = ((const struct ipc_gate_start *)message.body)->doors;
+    struct ipc_gate_start start;
+    memcpy(&start, message.body, sizeof(start));
+    gate->doors = start.doors;
     gate->keeper = TAKE_FD(message.fds[0]);
     int resolver = TAKE_FD(message.fds[1]);
     AUTO_CLOSE int vault = TAKE_FD(message.fds[2]);
@@ -318,7 +328,7 @@ static int gate_start(struct gate *gate, struct error *err) {
         channel_message_close(&message);
     }
     if (rc < 0) return error_set(err, rc, "policy: %s", strerror(-rc));
-    rc = gate_make(gate, resolver);
+    rc = gate_make(gate, resolver, start.bytes_out);
     if (rc < 0) return error_set(err, rc, "set-up: %s", strerror(-rc));
     if (vault >= 0) {
         rc = gate_start_credentials(gate, vault, roots, err);
@@ -365,6 +375,7 @@ static void gate_free(struct gate *gate) {
     journal_free(gate->journal);
     if (gate->exchange_sweep) event_free(gate->exchange_sweep);
     free(gate->exchanges);
+    limit_done(gate);
     if (gate->rest) event_free(gate->rest);
     if (gate->channel_event) event_free(gate->channel_event);
     if (gate->keeper_event) event_free(gate->keeper_event);

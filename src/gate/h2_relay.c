@@ -360,6 +360,7 @@ static void h2_relay_ended(struct stream *stream, int error, void *data) {
         return;
     }
     if (side == H2_CLIENT) intercept_client_left(relay->flow);
+    if (error == -EDQUOT) limit_spent(relay->flow);
     relay->client_failed |= side == H2_CLIENT && error < 0;
     relay->ended[side] = true;
     relay->orderly[side] = error == 0;

@@ -156,7 +156,7 @@ void journal_flow(struct gate *gate, const struct flow *flow, uint64_t bytes_out
     struct ipc_decision record = {
         .event = IPC_EVENT_FLOW,
         .protocol = flow->transport,
-        .verdict = flow->reason == POLICY_POLICY_CHANGED ? POLICY_DENY : POLICY_ALLOW,
+        .verdict = flow->reason == POLICY_POLICY_CHANGED || flow->limit != POLICY_LIMIT_NONE ? POLICY_DENY : POLICY_ALLOW,
         .reason = flow->reason,
         .port = flow->port,
         .app = flow->app,
@@ -168,5 +168,9 @@ void journal_flow(struct gate *gate, const struct flow *flow, uint64_t bytes_out
         .address = flow->peer,
     };
     journal_name(&record, flow_admitted_name(flow));
+    if (flow->limit != POLICY_LIMIT_NONE) {
+        struct policy_decision denial = limit_denial(flow->limit);
+        policy_hint(gate->policy, &(struct policy_request){0}, &denial, record.hint);
+    }
     journal_add(gate, &record);
 }

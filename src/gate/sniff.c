@@ -18,10 +18,8 @@
 static void sniff_decide(struct flow *flow);
 
 static void sniff_stop(struct flow *flow) {
-    struct opening *opening = flow->opening;
     flow_stop_timer(flow);
-    if (opening->readable) event_free(TAKE_POINTER(opening->readable));
-    if (opening->back) event_free(TAKE_POINTER(opening->back));
+    flow_forget_events(flow);
 }
 
 static void sniff_answer(struct flow *flow, const struct policy_request *request,
@@ -231,7 +229,9 @@ static void sniff_back(evutil_socket_t fd, short what, void *data) {
     (void)what;
     struct flow *flow = data;
     uint8_t bytes[SNIFF_STEP];
-    ssize_t len = recv(fd, bytes, sizeof(bytes), MSG_PEEK);
+    ssize_t allowed = flow_ask(flow, RELAY_UPSTREAM, sizeof(bytes));
+    if (allowed < 0) return;
+    ssize_t len = recv(fd, bytes, (size_t)allowed, MSG_PEEK);
     if (len < 0 && (errno == EAGAIN || errno == EINTR)) return;
     ssize_t sent = len > 0 ? send(flow->fd, bytes, (size_t)len, MSG_NOSIGNAL) : -1;
     if (sent < 0 && len > 0 && errno == EAGAIN) {
@@ -241,6 +241,7 @@ static void sniff_back(evutil_socket_t fd, short what, void *data) {
         sniff_deadline(flow); // the end or a failure of the upstream side is the relay's to pass on
     } else {
         (void)!recv(fd, bytes, (size_t)sent, 0);
+        meter_take(&flow->gate->meter, METER_IN, (size_t)sent);
         flow->carried[RELAY_UPSTREAM] += (uint64_t)sent;
     }
 }
@@ -272,6 +273,7 @@ static bool sniff_listens_later(const struct flow *flow) {
 }
 
 void sniff_timeout(struct flow *flow) {
+    if (flow_waits(flow) && flow_deadline(flow, GATE_SNIFF_MS)) return; // not the client's fault
     if (!sniff_listens_later(flow)) sniff_deadline(flow);
     else if (!sniff_watch(flow, flow->upstream, sniff_spoke, &flow->opening->back) || !flow_deadline(flow, GATE_SNIFF_MS))
         flow_end(flow, true);

@@ -76,6 +76,7 @@ struct opening {
     struct event *timer;
     struct event *readable;   // of the sandbox's socket, while sniffing or lingering
     struct event *back;       // of the upstream socket, while sniffing an open destination
+    struct meter_turn turns[2]; // to read from either, by enum relay_side
     uint8_t *bytes;           // first bytes of the sandbox
     size_t len, size;
     struct tls_walk walk;     // over these bytes
@@ -104,6 +105,7 @@ struct flow {
     uint8_t protocol;         // what it is judged as: TCP, or UDP where an entry opens a DNS server over UDP
     uint8_t transport;        // what it is: TCP; other in what exchanges give to the journal
     uint64_t carried[2];      // bytes moved before a relay, by enum relay_side
+    uint8_t limit;            // enum policy_limit, where reason is that of a limit
     bool counted;             // a decision was logged, so its end is logged too
     bool judged;              // any was, whatever it said
     bool resolved;            // `name` was resolved and dialled, not the destination: it is judged as a dialled name
@@ -134,6 +136,9 @@ struct gate {
     struct relay_engine *relays;
     struct list flows;
     uint32_t flow_count;         // with exchanges
+    struct meter meter;
+    struct event *meter_event;
+    struct meter_bucket connection_rate;
     struct h2_budget h2_budget;
     bool small_buffers;          // what the keeper was told last
     struct exchange_table *exchanges;
@@ -169,6 +174,16 @@ void journal_noted(struct gate *gate, const struct policy_request *request, cons
 void journal_flow(struct gate *gate, const struct flow *flow, uint64_t bytes_out, uint64_t bytes_in);
 bool journal_flush(struct journal *journal); // true when nothing waits
 
+// limit.c
+int limit_init(struct gate *gate, uint64_t bytes_out); // that earlier gates of this sandbox have used
+void limit_apply(struct gate *gate);                   // those of the policy in force
+void limit_done(struct gate *gate);
+struct policy_decision limit_denial(enum policy_limit limit);
+// Which limit keeps a new connection or exchange out. POLICY_LIMIT_NONE: none, and it has been counted as a new one.
+enum policy_limit limit_connection(struct gate *gate);
+// The flow has bytes beyond the budget; the caller ends it, and its end is logged for that.
+void limit_spent(struct flow *flow);
+
 // flow.c
 struct flow *flow_new(struct gate *gate, const struct ip_packet *syn); // NULL: out of memory
 struct flow *flow_find_pending(struct gate *gate, const struct addr *source, uint16_t source_port,
@@ -192,6 +207,10 @@ void flow_relay(struct flow *flow, const uint8_t *back, size_t back_len);
 void flow_free_opening(struct flow *flow);
 // Reads more first bytes of the sandbox into its opening. How many, 0 at their end, or a negative errno (-EAGAIN: later).
 ssize_t flow_read(struct flow *flow);
+// Whether the side may be read, and how much. Else it is not watched until it may: then its event's callback is called.
+ssize_t flow_ask(struct flow *flow, enum relay_side side, size_t max);
+bool flow_waits(const struct flow *flow);      // for its turn to read
+void flow_forget_events(struct flow *flow);    // readable and back
 const char *flow_admitted_name(const struct flow *flow);
 
 // connector.c: from a judged destination to a connected socket

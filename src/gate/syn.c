@@ -215,9 +215,8 @@ static bool syn_trim(struct ip_packet *syn) {
 }
 
 // A connection that gets no flow: refused, and logged.
-static void syn_turn(struct gate *gate, const struct ip_packet *syn, int fd, enum policy_reason reason) {
+static void syn_turn(struct gate *gate, const struct ip_packet *syn, int fd, struct policy_decision decision) {
     struct policy_request request = {.protocol = POLICY_TCP, .address = &syn->destination, .port = syn->destination_port};
-    struct policy_decision decision = syn_reason(reason);
     journal_decision(gate, &request, &decision);
     if (fd >= 0) relay_reset_fd(fd);
     else syn_answer(gate, syn, -ECONNREFUSED);
@@ -239,12 +238,13 @@ static void syn_begin(struct gate *gate, const struct ip_packet *syn, int fd) {
     enum door_kind door = door_at(gate, &syn->destination, syn->destination_port);
     bool own = keeper_owns(&syn->destination) || (fd >= 0 && syn_is_local(gate, syn));
     if (own && syn->destination_port != 53 && door == DOOR_NONE) {
-        syn_turn(gate, syn, fd, POLICY_NODE_OWN_ADDRESS);
+        syn_turn(gate, syn, fd, syn_reason(POLICY_NODE_OWN_ADDRESS));
         return;
     }
-    if (gate->flow_count < gate->facts.max_connections || exchange_make_room(gate)) flow = flow_new(gate, syn);
+    enum policy_limit limit = limit_connection(gate);
+    if (limit == POLICY_LIMIT_NONE) flow = flow_new(gate, syn);
     if (!flow) {
-        syn_turn(gate, syn, fd, POLICY_LIMIT_EXCEEDED);
+        syn_turn(gate, syn, fd, limit_denial(limit));
         return;
     }
     flow->arrived = fd >= 0;

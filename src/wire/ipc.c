@@ -294,6 +294,7 @@ static const struct {
     [IPC_GATE_VAULT_LOST] = {0, 0, true, false, NULL},
     [IPC_GATE_READY] = {0, 0, true, false, NULL},
     [IPC_GATE_ACTIVE] = {sizeof(struct ipc_active), 0, true, false, NULL},
+    [IPC_GATE_SPENT] = {sizeof(struct ipc_spent), 0, true, false, NULL},
     [IPC_DECISION] = {PACKED_HEAD, 0, true, true, check_decision},
     [IPC_RESOLVER_START] = {sizeof(struct ipc_resolver_start), 0, true, false, check_resolver_start},
     [IPC_RESOLVER_READY] = {0, 0, true, false, NULL},

@@ -35,6 +35,7 @@ enum ipc_type {
     IPC_GATE_VAULT_LOST,  // gate -> main: no body: its channel to the vault has closed, and no other has come
     IPC_GATE_READY,       // gate -> main: no body: isolated, policy in force
     IPC_GATE_ACTIVE,      // gate -> main: struct ipc_active: a policy is in force everywhere
+    IPC_GATE_SPENT,       // gate -> main: struct ipc_spent: to be given to the next gate, if this one dies
     IPC_DECISION,         // gate -> main: decisions as ipc_decision_pack has written them: lines of the decision log
     // resolver
     IPC_RESOLVER_START,   // main -> resolver: struct ipc_resolver_start
@@ -145,6 +146,11 @@ struct ipc_buffers {
 struct ipc_gate_start {
     char sandbox[64]; // identifier for the log
     uint8_t doors;    // 1: the doors of `--proxy` are open
+    uint64_t bytes_out; // of the sandbox so far, as the last IPC_GATE_SPENT said
+};
+
+struct ipc_spent {
+    uint64_t bytes_out; // of the sandbox, over its life: none beyond these were sent
 };
 
 struct ipc_policy {

@@ -60,6 +60,7 @@ static const struct {
     {IPC_SHIM_CALL, sizeof(struct ipc_shim_call)},
     {IPC_SHIM_DONE, sizeof(struct ipc_shim_done)},
     {IPC_SHIM_EXIT, sizeof(struct ipc_shim_exit)},
+    {IPC_GATE_SPENT, sizeof(struct ipc_spent)},
 };
 _Static_assert(ARRAY_LENGTH(kinds) == IPC_TYPE_COUNT - 1, "one row a type, at the end: letters must not move");
 

@@ -70,7 +70,7 @@ static void test_sizes(void **state) {
         if (rows[i].fds && rows[i].type != IPC_KEEPER_START) assert_int_equal(check_at(rows[i].type, zeros, rows[i].size, rows[i].fds - 1), -EBADMSG);
     }
     for (size_t fds = 0; fds <= IPC_FDS_MAX; fds++) // with the vault's channel, and with roots of trust
-        assert_int_equal(check_at(IPC_GATE_START, zeros, 65, fds), fds >= 2 && fds <= 4 ? 0 : -EBADMSG);
+        assert_int_equal(check_at(IPC_GATE_START, zeros, sizeof(struct ipc_gate_start), fds), fds >= 2 && fds <= 4 ? 0 : -EBADMSG);
     for (size_t fds = 0; fds <= IPC_FDS_MAX; fds++)
         assert_int_equal(check_at(IPC_SHIM_CALL, zeros, 8, fds), fds <= IPC_SHIM_FDS ? 0 : -EBADMSG);
     struct ipc_shim_call call = {.verb = IPC_SHIM_VERB_COUNT};
