@@ -159,14 +159,14 @@ int egress_create(const struct api *api, struct api_call *call, json_t *body, en
         return finish(read_policy(api, call, policy, type, &egress, err), &egress, ret_egress);
     }
     json_t *whole = json_object();
-    set_present(whole, SNAKE, snake);
-    set_present(whole, CAMEL, camel);
     if (!network || json_is_null(network))
         json_object_set_new(whole, "network", json_object());
     else if (json_is_object(network))
         json_object_set_new(whole, "network", copy_members(network, none));
     else
         json_object_set(whole, "network", network); // refused by the reader
+    set_present(whole, SNAKE, snake);
+    set_present(whole, CAMEL, camel);
     r = read_e2b(api, call, whole, type, &egress, err);
     json_decref(whole);
     return finish(r, &egress, ret_egress);
@@ -191,9 +191,9 @@ int egress_update(const struct api *api, struct api_call *call, json_t *body, en
         return finish(r, &egress, ret_egress);
     }
     json_t *whole = json_object();
+    json_object_set_new(whole, "network", copy_members(body, apart));
     set_present(whole, SNAKE, json_object_get(body, SNAKE));
     set_present(whole, CAMEL, json_object_get(body, CAMEL));
-    json_object_set_new(whole, "network", copy_members(body, apart));
     int r = read_e2b(api, call, whole, type, &egress, err);
     json_decref(whole);
     return finish(r, &egress, ret_egress);
