@@ -169,7 +169,7 @@ struct api_options {
 #define API_BODY_MAX (2 << 20) // bytes
 #define API_TIMEOUT_S 300      // of a sandbox whose creation says nothing
 
-// 0, or a negative errno with a message.
+// 0, or a negative errno with a message. SIGPIPE is ignored from here on.
 int api_new(const struct api_options *options, struct api **ret_api, struct error *err);
 // Takes over a listening socket (of the service manager, or of api_bind); may be called for several.
 int api_listen(struct api *api, int fd, struct error *err);

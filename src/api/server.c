@@ -3,6 +3,7 @@
 // one that has waited longest for (the rest of) a request; if all are being answered, the new one is closed.
 #include <errno.h>
 #include <event2/listener.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -85,6 +86,7 @@ int api_new(const struct api_options *options, struct api **ret_api, struct erro
     if (api->options.head_ms == 0) api->options.head_ms = 10000;
     if (api->options.body_ms == 0) api->options.body_ms = 60000;
     if (api->options.idle_ms == 0) api->options.idle_ms = 300000;
+    signal(SIGPIPE, SIG_IGN); // bufferevents write as to a file
     list_init(&api->connections);
     list_init(&api->listeners);
     list_init(&api->calls);
