@@ -7,6 +7,7 @@
 #include <openssl/core_names.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <openssl/param_build.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
@@ -26,7 +27,7 @@
     X(EVP_PKEY_CTX_new_from_name) X(EVP_PKEY_CTX_new_from_pkey) X(EVP_PKEY_Q_keygen) X(EVP_PKEY_free) \
     X(EVP_PKEY_fromdata) X(EVP_PKEY_fromdata_init) X(EVP_PKEY_get_bn_param) X(EVP_PKEY_get_octet_string_param) \
     X(EVP_PKEY_pairwise_check) X(EVP_aes_256_gcm) X(EVP_sha256) X(EXTENDED_KEY_USAGE_free) X(EXTENDED_KEY_USAGE_new) \
-    X(GENERAL_NAMES_free) X(GENERAL_NAMES_new) X(GENERAL_NAME_free) X(GENERAL_NAME_new) X(GENERAL_NAME_set0_value) \
+    X(GENERAL_NAMES_free) X(GENERAL_NAMES_new) X(GENERAL_NAME_free) X(GENERAL_NAME_new) X(GENERAL_NAME_set0_value) X(HMAC) \
     X(OBJ_nid2obj) X(OPENSSL_init_crypto) X(OPENSSL_sk_push) X(OSSL_PARAM_BLD_free) X(OSSL_PARAM_BLD_new) \
     X(OSSL_PARAM_BLD_push_BN) X(OSSL_PARAM_BLD_push_octet_string) X(OSSL_PARAM_BLD_push_utf8_string) \
     X(OSSL_PARAM_BLD_to_param) X(OSSL_PARAM_free) X(PEM_write_bio_X509) X(X509_NAME_add_entry_by_txt) \
@@ -102,6 +103,7 @@ const struct crypto *crypto_calls(void);
 #define GENERAL_NAME_free (crypto_calls()->GENERAL_NAME_free)
 #define GENERAL_NAME_new (crypto_calls()->GENERAL_NAME_new)
 #define GENERAL_NAME_set0_value (crypto_calls()->GENERAL_NAME_set0_value)
+#define HMAC (crypto_calls()->HMAC)
 #define OBJ_nid2obj (crypto_calls()->OBJ_nid2obj)
 #define OPENSSL_init_crypto (crypto_calls()->OPENSSL_init_crypto)
 #define OPENSSL_sk_push (crypto_calls()->OPENSSL_sk_push)

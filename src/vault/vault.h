@@ -55,6 +55,20 @@ void vault_client_leaf_done(struct vault_client_leaf *leaf);
 // negative errno with a message.
 int vault_state_folder(bool make, char **ret_path, struct error *err);
 
+// ---- a node's own secrets (token.c); folder: its state folder, which is there ----
+
+// The key of the REST interface: PENSTOCK_API_KEY, AENV_API_KEY, /run/secrets/api-key, else the file api-key of the folder,
+// which is made (64 hex digits, mode 0600) if there is none. Any text that is not empty. To free. 0, or negative with a
+// message.
+int vault_api_key(const char *folder, char **ret_key, struct error *err);
+// What tokens of sandboxes are derived from: PENSTOCK_SANDBOX_ACCESS_TOKEN_HASH_SEED or AENV_..., else the file
+// sandbox-access-token-hash-seed, made as the key is. A file that others could have read, or that is not 64 hex digits, is
+// refused and never replaced.
+int vault_token_seed(const char *folder, char **ret_seed, struct error *err);
+// HMAC-SHA256 of message under the seed's text, as hex digits. 0 or -EIO.
+#define VAULT_TOKEN_SIZE 65
+int vault_token(const char *seed, const char *message, char ret_token[VAULT_TOKEN_SIZE]);
+
 // ---- secrets at rest ----
 
 // Whether a value can be (part of) a header: not empty, not too long, no CR, LF, NUL. 0, or negative with a message,

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// A member that is null counts as absent, as for AgentENV and E2B. `policy` is ours: a policy of any dialect, as an object or
+// as a text (YAML or JSON), in place of all the rest. What is neither is left alone at the top of a create, where other
+// clients have members that we do not know; but not what is a misspelling of the policy, which would leave a sandbox open.
+#include "api/egress.h"
+
+#include <ctype.h>
+#include <errno.h>
+
+#include "base/mem.h"
+#include "policy/model.h"
+
+#define SNAKE "allow_internet_access"
+#define CAMEL "allowInternetAccess"
+static const char *const ingress_fields[] = {"allowPublicTraffic", "maskRequestHost", NULL};
+
+void egress_done(struct egress *egress) {
+    if (egress->policy) explicit_bzero(egress->policy, strlen(egress->policy));
+    free(egress->policy);
+    free(egress->mask_request_host);
+    *egress = (struct egress){0};
+}
+
+// Letters only, lower case: "AllowOut", "allow_out" are "allowout".
+static void plain_key(const char *key, char ret_plain[32]) {
+    size_t used = 0;
+    for (; *key && used < 31; key++)
+        if (isalpha((unsigned char)*key)) ret_plain[used++] = (char)tolower((unsigned char)*key);
+    ret_plain[used] = '\0';
+}
+
+static int check_misplaced(json_t *body, struct error *err) {
+    static const char *const lists[] = {"allowout", "denyout", "egress", "egressproxy", "allowpublictraffic"};
+    const char *key;
+    json_t *value;
+    json_object_foreach(body, key, value) {
+        char plain[32];
+        plain_key(key, plain);
+        if (strncmp(plain, "allowinternet", 13) == 0 && strcmp(key, SNAKE) != 0 && strcmp(key, CAMEL) != 0)
+            return error_set(err, -EINVAL, "unknown field \"%s\"; did you mean \"" SNAKE "\"?", key);
+        if (strcmp(plain, "network") == 0 && strcmp(key, "network") != 0)
+            return error_set(err, -EINVAL, "unknown field \"%s\"; did you mean \"network\"?", key);
+        for (size_t i = 0; i < ARRAY_LENGTH(lists); i++)
+            if (strcmp(plain, lists[i]) == 0)
+                return error_set(err, -EINVAL, "unknown field \"%s\"; it belongs into \"network\"", key);
+    }
+    return 0;
+}
+
+// A copy without members that are null, and without those in skip (NULL-terminated).
+static json_t *copy_members(json_t *object, const char *const *skip) {
+    json_t *copy = json_object(), *value;
+    const char *key;
+    json_object_foreach(object, key, value) {
+        bool skipped = json_is_null(value);
+        for (size_t i = 0; skip[i]; i++) skipped |= strcmp(key, skip[i]) == 0;
+        if (!skipped && json_object_set(copy, key, value) < 0) {
+            json_decref(copy);
+            return NULL;
+        }
+    }
+    return copy;
+}
+
+static void set_present(json_t *object, const char *key, json_t *value) {
+    if (value && !json_is_null(value)) json_object_set(object, key, value);
+}
+
+// ---- reading and compiling ----
+
+static void add_warnings(struct api_call *call, const struct policy_warnings *warnings) {
+    for (size_t i = 0; i < warnings->count && i < API_WARNINGS_MAX; i++)
+        call_header(call, "x-penstock-warning", "%s", warnings->lines[i]);
+    if (warnings->count > API_WARNINGS_MAX)
+        call_header(call, "x-penstock-warning", "and %zu more", warnings->count - API_WARNINGS_MAX);
+}
+
+static int compile(const struct api *api, struct api_call *call, struct policy_model *model, enum policy_type type,
+                   struct error *err) {
+    struct policy *policy = NULL;
+    struct policy_warnings warnings = {0};
+    int r = policy_model_set_type(model, type, err);
+    if (r == 0) r = policy_check_type(model, type, err);
+    if (r == 0) r = policy_bind_workspace(model, api->options.node, err);
+    if (r == 0) r = policy_compile(model, api->options.node, NULL, 0, 1, &policy, &warnings, err);
+    if (r == 0) add_warnings(call, &warnings);
+    policy_free(policy);
+    policy_warnings_done(&warnings);
+    return r;
+}
+
+// Takes ingress settings from the model, too.
+static int check(const struct api *api, struct api_call *call, const char *text, size_t len, enum policy_type type,
+                 struct egress *egress, struct error *err) {
+    struct policy_model *model = NULL;
+    int r = policy_read(text, len, NULL, egress->dialect, &model, err);
+    if (r == 0) r = compile(api, call, model, type, err);
+    if (r == 0) {
+        egress->dialect = model->dialect;
+        egress->allow_public_traffic = model->dialect != POLICY_DIALECT_E2B || model->allow_public_traffic;
+        egress->mask_request_host = TAKE_POINTER(model->mask_request_host);
+    }
+    policy_model_free(model);
+    return r;
+}
+
+static int no_memory(struct error *err) { return error_set(err, -ENOMEM, "out of memory"); }
+
+static void free_text(char **text) {
+    if (*text) explicit_bzero(*text, strlen(*text));
+    free(*text);
+}
+
+// E2B: whole is what is checked, network what is kept of it.
+static int read_e2b(const struct api *api, struct api_call *call, json_t *whole, enum policy_type type,
+                    struct egress *egress, struct error *err) {
+    CLEANUP(free_text) char *text = json_dumps(whole, JSON_COMPACT);
+    if (!text) return no_memory(err);
+    egress->dialect = POLICY_DIALECT_E2B;
+    int r = check(api, call, text, strlen(text), type, egress, err);
+    if (r < 0) return r;
+    json_t *camel = json_object_get(whole, CAMEL); // equal to the other, where both are there
+    set_present(whole, SNAKE, camel);
+    json_object_del(whole, CAMEL);
+    json_t *kept = copy_members(json_object_get(whole, "network"), ingress_fields);
+    if (kept && json_object_set_new(whole, "network", kept) == 0) egress->policy = json_dumps(whole, JSON_COMPACT);
+    return egress->policy ? 0 : no_memory(err);
+}
+
+static int read_policy(const struct api *api, struct api_call *call, json_t *policy, enum policy_type type,
+                       struct egress *egress, struct error *err) {
+    if (!json_is_object(policy) && !json_is_string(policy))
+        return error_set(err, -EINVAL, "policy must be an object, or a text of YAML or JSON");
+    egress->policy = json_is_string(policy) ? strdup(json_string_value(policy)) : json_dumps(policy, JSON_COMPACT);
+    if (!egress->policy) return no_memory(err);
+    egress->dialect = POLICY_DIALECT_AUTO;
+    return check(api, call, egress->policy, strlen(egress->policy), type, egress, err);
+}
+
+static int finish(int r, struct egress *egress, struct egress *ret_egress) {
+    if (r < 0)
+        egress_done(egress);
+    else
+        *ret_egress = *egress;
+    return r;
+}
+
+int egress_create(const struct api *api, struct api_call *call, json_t *body, enum policy_type type,
+                  struct egress *ret_egress, struct error *err) {
+    static const char *const none[] = {NULL};
+    struct egress egress = {0};
+    json_t *network = json_object_get(body, "network"), *policy = json_object_get(body, "policy");
+    json_t *snake = json_object_get(body, SNAKE), *camel = json_object_get(body, CAMEL);
+    bool said = (network && !json_is_null(network)) || (snake && !json_is_null(snake)) || (camel && !json_is_null(camel));
+    int r = check_misplaced(body, err);
+    if (r < 0) return r;
+    if (policy && !json_is_null(policy)) {
+        if (said) return error_set(err, -EINVAL, "policy and network (or " SNAKE ") are both given; keep one");
+        return finish(read_policy(api, call, policy, type, &egress, err), &egress, ret_egress);
+    }
+    json_t *whole = json_object();
+    if (!network || json_is_null(network))
+        json_object_set_new(whole, "network", json_object());
+    else if (json_is_object(network))
+        json_object_set_new(whole, "network", copy_members(network, none));
+    else
+        json_object_set(whole, "network", network); // refused by the reader
+    set_present(whole, SNAKE, snake);
+    set_present(whole, CAMEL, camel);
+    r = read_e2b(api, call, whole, type, &egress, err);
+    json_decref(whole);
+    return finish(r, &egress, ret_egress);
+}
+
+static int refuse_ingress(const char *field, struct error *err) {
+    return error_set(err, -EINVAL, "%s cannot be changed by an update; it is set when a sandbox is created", field);
+}
+
+int egress_update(const struct api *api, struct api_call *call, json_t *body, enum policy_type type,
+                  struct egress *ret_egress, struct error *err) {
+    static const char *const apart[] = {SNAKE, CAMEL, NULL};
+    struct egress egress = {0};
+    json_t *policy = json_object_get(body, "policy");
+    for (size_t i = 0; ingress_fields[i]; i++)
+        if (json_object_get(body, ingress_fields[i]))
+            return refuse_ingress(ingress_fields[i], err);
+    if (policy && !json_is_null(policy)) {
+        if (json_object_size(body) > 1) return error_set(err, -EINVAL, "policy stands alone; leave the other fields out");
+        int r = read_policy(api, call, policy, type, &egress, err);
+        if (r == 0 && (!egress.allow_public_traffic || egress.mask_request_host)) r = refuse_ingress(ingress_fields[0], err);
+        return finish(r, &egress, ret_egress);
+    }
+    json_t *whole = json_object();
+    json_object_set_new(whole, "network", copy_members(body, apart));
+    set_present(whole, SNAKE, json_object_get(body, SNAKE));
+    set_present(whole, CAMEL, json_object_get(body, CAMEL));
+    int r = read_e2b(api, call, whole, type, &egress, err);
+    json_decref(whole);
+    return finish(r, &egress, ret_egress);
+}
