@@ -111,7 +111,10 @@ static int parse_arguments(struct check *check, int argc, char **argv) {
         int r = take_own_option(check, argc, argv, &i);
         if (r == 0) r = policy_options_take(&check->options, argc, argv, &i, &check->err);
         if (r < 0) return cli_fail(CLI_INVALID, &check->err);
-        if (r == 0) return cli_usage_error(CLI_INVALID, "check", "unknown option \"%.200s\"", argv[i]);
+        if (r == 0) {
+            error_set(&check->err, -EINVAL, "unknown option \"%.200s\"", argv[i]);
+            return cli_usage_error(CLI_INVALID, "check", "%s", check->err.text);
+        }
     }
     return 0;
 }
@@ -320,10 +323,19 @@ static int run(struct check *check) {
     return CLI_OK;
 }
 
+// Also where the arguments before or behind it are wrong.
+static bool wants_json(int argc, char **argv) {
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--json") == 0) return true;
+    return false;
+}
+
 int cli_check(int argc, char **argv) {
     struct check check = {0};
     int status = parse_arguments(&check, argc, argv);
     if (status == 0) status = run(&check);
+    if (status == CLI_INVALID && check.err.text[0] && wants_json(argc, argv))
+        print_json(json_pack("{s:b,s:s}", "valid", 0, "error", check.err.text));
     check_done(&check);
     return status;
 }

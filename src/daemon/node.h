@@ -22,6 +22,7 @@ struct node {
     const char *node_name, *upstream_ca;
     const char *const *dns;
     size_t dns_count;
+    char *token_seed;
     char *node_text;         // configuration as it was read; NULL: none
     struct policy_node config;
     struct list sandboxes, sweeps;

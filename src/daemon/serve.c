@@ -14,7 +14,6 @@
 
 #include "base/mem.h"
 #include "base/number.h"
-#include "daemon/api_key.h"
 #include "daemon/daemon.h"
 #include "daemon/nameserver.h"
 #include "daemon/node.h"
@@ -156,7 +155,8 @@ static int serve_listen(struct serve *serve, struct error *err) {
 static int serve_new_api(struct serve *serve, struct error *err) {
     struct node *node = &serve->node;
     AUTO_FREE char *key = NULL;
-    int rc = api_key_find(serve->state, true, &key, err);
+    int rc = vault_api_key(serve->state, &key, err);
+    if (rc == 0) rc = vault_token_seed(serve->state, &node->token_seed, err);
     if (rc < 0) return rc;
     struct api_options options = {.base = node->base, .store = node->store, .backend = &node_backend, .data = node, .key = key,
                                   .node = &node->config, .cpu_count = node->config.cpu_count, .memory_mb = node->config.memory_mb};
@@ -198,10 +198,17 @@ static int serve_start(struct serve *serve, struct error *err) {
 }
 
 int daemon_api_key(char **ret_key, struct error *err) {
-    AUTO_FREE char *state = NULL, *folder = NULL;
+    static const char *const names[] = {"PENSTOCK_API_KEY", "AENV_API_KEY"};
+    AUTO_FREE char *state = NULL, *folder = NULL, *file = NULL;
     struct error ignored;
-    if (vault_state_folder(false, &state, &ignored) < 0 || asprintf(&folder, "%s/node", state) < 0) folder = NULL;
-    return api_key_find(folder, false, ret_key, err);
+    for (size_t i = 0; i < ARRAY_LENGTH(names); i++) {
+        const char *value = getenv(names[i]);
+        if (value && *value) return (*ret_key = strdup(value)) ? 0 : error_set(err, -ENOMEM, "out of memory");
+    }
+    if (vault_state_folder(false, &state, &ignored) == 0 && asprintf(&folder, "%s/node", state) >= 0 &&
+        asprintf(&file, "%s/api-key", folder) >= 0 && access(file, R_OK) == 0)
+        return vault_api_key(folder, ret_key, err);
+    return error_set(err, -ENOENT, "no API key; set PENSTOCK_API_KEY to that of the node (the file api-key in its state folder)");
 }
 
 int daemon_serve(const struct daemon_serve *options) {
@@ -227,6 +234,7 @@ int daemon_serve(const struct daemon_serve *options) {
     if (serve.node.base) event_base_free(serve.node.base);
     policy_node_done(&serve.node.config);
     free(serve.node.node_text);
+    free(serve.node.token_seed);
     free(serve.upstream_ca);
     if (serve.lock >= 0) close(serve.lock);
     return rc < 0 ? 1 : 0;
