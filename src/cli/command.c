@@ -103,7 +103,7 @@ static const struct cli_command cli_commands[] = {
      "  --type container|mistral the sandbox's type (default: container)\n"
      "  --env NAME=VALUE         variable of its commands; repeatable\n"
      "  --metadata NAME=VALUE    to find it by; repeatable\n"
-     "  --timeout SECONDS        when it ends by itself (default: 0, never)\n"
+     "  --timeout SECONDS        when it ends by itself (default: never)\n"
      "  --memory MIB, --cpus N   what it may use\n" NODE_HELP},
     {"ps", cli_node, "list the sandboxes of a node", "ps [--json]", NODE_HELP},
     {"exec", cli_node, "run a command in a sandbox of a node", "exec [OPTION]... SANDBOX -- CMD...",

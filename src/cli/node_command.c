@@ -242,7 +242,8 @@ static int command_create(const struct node_options *options, struct error *err)
     if (rc == 0) rc = policy_text(options, &policy, err);
     json_t *body = json_pack("{s:s*,s:s*,s:s*,s:s*,s:O*,s:O*}", "image", image, "templateID", options->template_id, "policy", policy,
                              "type", options->type, "envVars", options->env, "metadata", options->metadata);
-    if (rc == 0) rc = number_put(body, "timeout", "--timeout", options->timeout ? options->timeout : "0", err);
+    if (!options->timeout) json_object_set_new(body, "expires", json_false());
+    if (rc == 0) rc = number_put(body, "timeout", "--timeout", options->timeout, err);
     if (rc == 0) rc = number_put(body, "memoryMB", "--memory", options->memory, err);
     if (rc == 0) rc = number_put(body, "cpuCount", "--cpus", options->cpus, err);
     if (rc == 0) rc = ask(options, "POST", image ? "/sandboxes-cold" : "/sandboxes", body, &answer, err);

@@ -307,7 +307,7 @@ static int sandbox_store_up(struct node_sandbox *sandbox, struct error *err) {
     if (sandbox->hidden) return 0;
     int rc = sandbox_store_image(sandbox, err);
     if (rc == 0) rc = store_sandbox_get(sandbox->node->store, sandbox->id, &row, err);
-    int64_t end = rc == 0 && row.timeout_s ? store_now_us() + (int64_t)row.timeout_s * 1000000 : 0;
+    int64_t end = rc == 0 && row.end_us ? store_now_us() + (int64_t)row.timeout_s * 1000000 : 0;
     store_sandbox_done(&row);
     if (rc == 0) rc = store_sandbox_set_state_end(sandbox->node->store, sandbox->id, STORE_RUNNING, end, err);
     if (rc == 0) node_set_timer(sandbox, end);
