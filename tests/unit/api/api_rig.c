@@ -238,6 +238,7 @@ void rig_init(struct rig *rig, const struct api_options *options) {
 
 void rig_done(struct rig *rig) {
     api_free(rig->api);
+    event_base_loop(rig->base, EVLOOP_NONBLOCK); // where bufferevents are freed
     store_close(rig->store);
     event_base_free(rig->base);
     buf_done(&rig->log);
