@@ -55,6 +55,7 @@ int dns_pool_restore(struct dns_pool *pool, uint32_t index, const char *name); /
 int dns_pool_assign(struct dns_pool *pool, const char *name, uint32_t *ret_index); // 0, -ENOSPC, -ENOMEM
 bool dns_pool_contains(const struct dns_pool *pool, const struct addr *addr); // inside one of the prefixes
 const char *dns_pool_name(const struct dns_pool *pool, const struct addr *addr); // NULL if not mapped
+size_t dns_pool_count(const struct dns_pool *pool); // names that are mapped
 struct addr dns_pool_address(const struct dns_pool *pool, uint32_t index, enum addr_family family);
 
 // ---- front ----

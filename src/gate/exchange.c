@@ -178,6 +178,7 @@ struct exchange *exchange_open(struct gate *gate, const struct exchange_key *key
     exchange->reason = (uint8_t)decision->reason;
     exchange_table_add(gate->exchanges, exchange, exchange->started_us);
     gate->flow_count++;
+    gate->counters.exchanges++;
     struct policy_request request = exchange_request(key);
     journal_decision(gate, &request, decision);
     return exchange;

@@ -50,6 +50,7 @@ struct flow *flow_new(struct gate *gate, const struct ip_packet *syn) {
     list_append(&gate->flows, &flow->link);
     list_append(flow_bucket(gate, &syn->source, syn->source_port, &flow->destination, flow->port), &flow->bucket);
     gate->flow_count++;
+    gate->counters.flows++;
     gate_buffers(gate);
     return flow;
 }

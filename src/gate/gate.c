@@ -71,6 +71,7 @@ static void gate_rested(evutil_socket_t fd, short what, void *data) {
 
 void gate_rest(struct gate *gate) {
     struct timeval moment = {.tv_usec = GATE_REST_US};
+    gate->counters.starved++;
     if (!gate->rest) gate->rest = evtimer_new(gate->base, gate_rested, gate);
     if (!gate->rest || event_add(gate->rest, &moment) < 0) return;
     gate_watch_listeners(gate, false);
@@ -108,6 +109,30 @@ static int gate_map_policy(struct gate *gate, int fd, const struct ipc_policy *m
     return 0;
 }
 
+static void gate_send_counters(struct gate *gate) {
+    struct ipc_counters counters = gate->counters;
+    for (int way = METER_OUT; way <= METER_IN; way++) {
+        counters.bytes[way] = gate->meter.used[way];
+        counters.lost[way] = gate->meter.lost[way];
+        counters.waits[way] = gate->meter.waits[way];
+    }
+    counters.exchanges_open = gate->exchanges->count;
+    counters.flows_open = gate->flow_count - gate->exchanges->count;
+    counters.names = dns_pool_count(gate->pool);
+    counters.log_waiting = journal_waiting(gate->journal);
+    // Main asks again if it does not get them.
+    channel_send(gate->channel, IPC_GATE_COUNTERS, &counters, sizeof(counters), NULL, 0);
+}
+
+static void gate_count_update(struct gate *gate, const struct ipc_active *active) {
+    static const uint64_t steps_us[IPC_UPDATE_STEPS] = {100, 1000, 10000, 100000, 1000000, UINT64_MAX};
+    size_t step = 0;
+    while (active->update_us > steps_us[step]) step++;
+    gate->counters.updates[step]++;
+    gate->counters.update_us += active->update_us;
+    gate->counters.closed += active->flows_closed;
+}
+
 static void gate_update(struct gate *gate, int fd, const struct ipc_policy *message) {
     uint64_t start = clock_us();
     struct ipc_active active = {.generation = message->generation};
@@ -118,6 +143,7 @@ static void gate_update(struct gate *gate, int fd, const struct ipc_policy *mess
     limit_apply(gate);
     rejudge_all(gate, message->keep_existing, &active.flows_closed, &active.flows_kept);
     active.update_us = clock_us() - start;
+    gate_count_update(gate, &active);
     journal_flush(gate->journal); // what was decided before is told before
     if (channel_send(gate->channel, IPC_GATE_ACTIVE, &active, sizeof(active), NULL, 0) < 0) {
         gate_fail(gate, "the answer to a policy update could not be sent");
@@ -131,6 +157,7 @@ static void gate_main_readable(evutil_socket_t fd, short what, void *data) {
     int rc;
     while ((rc = channel_receive(fd, gate_buffer, sizeof(gate_buffer), &message)) == 1) {
         if (message.type == IPC_GATE_POLICY) gate_update(gate, message.fds[0], message.body);
+        if (message.type == IPC_GATE_COUNT) gate_send_counters(gate);
         if (message.type == IPC_GATE_RESOLVER) {
             if (dns_client_replace(gate->dns, message.fds[0]) == 0) message.fds[0] = -1;
             else gate_fail(gate, "the new resolver could not be taken"); // the next gate gets another

@@ -147,6 +147,7 @@ struct gate {
     struct list pending[GATE_BUCKETS];
     uint32_t hash_seed;
     struct journal *journal;
+    struct ipc_counters counters; // what is not counted elsewhere (gate_send_counters)
     struct injections *injections; // NULL without bindings
     struct tls_context *tls;     // the same
     bool doors;                  // explicit proxies are offered
@@ -173,6 +174,7 @@ void journal_noted(struct gate *gate, const struct policy_request *request, cons
                    const struct journal_note *note);
 void journal_flow(struct gate *gate, const struct flow *flow, uint64_t bytes_out, uint64_t bytes_in);
 bool journal_flush(struct journal *journal); // true when nothing waits
+size_t journal_waiting(const struct journal *journal); // records
 
 // limit.c
 int limit_init(struct gate *gate, uint64_t bytes_out); // that earlier gates of this sandbox have used

@@ -6,9 +6,6 @@
 
 #include <errno.h>
 
-// Values of the policy room's enumerations (which this room may not include); tests/unit/wire/test_ipc.c compares them.
-enum { PROTOCOLS = 4, VERDICTS = 3, REASONS = 23, APPS = 4 };
-
 // NUL-terminated and printable ASCII: these end up on a terminal and in JSON.
 static bool is_text(const char *text, size_t size) {
     size_t len = strnlen(text, size);
@@ -120,8 +117,8 @@ size_t ipc_decision_pack(const struct ipc_decision *decision, uint8_t ret_bytes[
 }
 
 static bool good_decision(const struct ipc_decision *decision) {
-    if (decision->event > 1 || decision->protocol >= PROTOCOLS || decision->verdict >= VERDICTS) return false;
-    if (decision->reason >= REASONS || decision->app >= APPS || !is_address(&decision->address)) return false;
+    if (decision->event > 1 || decision->protocol >= IPC_PROTOCOLS || decision->verdict >= IPC_VERDICTS) return false;
+    if (decision->reason >= IPC_REASONS || decision->app >= IPC_APPS || !is_address(&decision->address)) return false;
     return is_text(decision->name, sizeof(decision->name)) && is_text(decision->hint, sizeof(decision->hint));
 }
 
@@ -294,6 +291,8 @@ static const struct {
     [IPC_GATE_VAULT_LOST] = {0, 0, true, false, NULL},
     [IPC_GATE_READY] = {0, 0, true, false, NULL},
     [IPC_GATE_ACTIVE] = {sizeof(struct ipc_active), 0, true, false, NULL},
+    [IPC_GATE_COUNT] = {0, 0, true, false, NULL},
+    [IPC_GATE_COUNTERS] = {sizeof(struct ipc_counters), 0, true, false, NULL},
     [IPC_GATE_SPENT] = {sizeof(struct ipc_spent), 0, true, false, NULL},
     [IPC_DECISION] = {PACKED_HEAD, 0, true, true, check_decision},
     [IPC_RESOLVER_START] = {sizeof(struct ipc_resolver_start), 0, true, false, check_resolver_start},

@@ -11,7 +11,9 @@
 #include <cmocka.h>
 
 // The wire room may not include the policy room: its numbers of values are held to this.
-_Static_assert(POLICY_DNS == 3 && POLICY_INSPECT == 2 && POLICY_REASON_COUNT == 23 && POLICY_APP_OTHER == 3, "ipc.c");
+_Static_assert(POLICY_DNS + 1 == IPC_PROTOCOLS && POLICY_INSPECT + 1 == IPC_VERDICTS, "ipc.h");
+_Static_assert((int)POLICY_REASON_COUNT == IPC_REASONS && POLICY_APP_OTHER + 1 == IPC_APPS, "ipc.h");
+_Static_assert((int)POLICY_LIMIT_COUNT == IPC_LIMITS, "ipc.h");
 
 static int check_at(enum ipc_type type, const void *body, size_t len, size_t fds) {
     // A copy at an odd address, of exactly that size: the sanitizers see reads outside and misaligned ones.
@@ -43,6 +45,9 @@ static void test_sizes(void **state) {
         {IPC_GATE_VAULT_LOST, 0, 0},
         {IPC_GATE_READY, 0, 0},
         {IPC_GATE_ACTIVE, 24, 0},
+        {IPC_GATE_SPENT, 8, 0},
+        {IPC_GATE_COUNT, 0, 0},
+        {IPC_GATE_COUNTERS, sizeof(struct ipc_counters), 0},
         {IPC_RESOLVER_START, sizeof(struct ipc_resolver_start), 0},
         {IPC_RESOLVER_READY, 0, 0},
         {IPC_RESOLVER_GATE, 0, 1},
@@ -61,7 +66,7 @@ static void test_sizes(void **state) {
         {IPC_SHIM_EXIT, 8, 0},
         {IPC_SHIM_DONE, 1048, 0},
     };
-    static const uint8_t zeros[2048];
+    static const uint8_t zeros[4096];
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         assert_int_equal(check_at(rows[i].type, zeros, rows[i].size, rows[i].fds), 0);
         assert_int_equal(check_at(rows[i].type, zeros, rows[i].size + 1, rows[i].fds), -EBADMSG);
