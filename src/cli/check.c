@@ -5,11 +5,13 @@
 #include <errno.h>
 #include <jansson.h>
 
+#include "base/buf.h"
 #include "base/mem.h"
 #include "cli/check_cases.h"
 #include "cli/cli.h"
 #include "cli/policy_options.h"
 #include "cli/request.h"
+#include "daemon/daemon.h"
 
 #define RESOLVED_MAX 64
 
@@ -109,7 +111,10 @@ static int parse_arguments(struct check *check, int argc, char **argv) {
         int r = take_own_option(check, argc, argv, &i);
         if (r == 0) r = policy_options_take(&check->options, argc, argv, &i, &check->err);
         if (r < 0) return cli_fail(CLI_INVALID, &check->err);
-        if (r == 0) return cli_usage_error(CLI_INVALID, "check", "unknown option \"%.200s\"", argv[i]);
+        if (r == 0) {
+            error_set(&check->err, -EINVAL, "unknown option \"%.200s\"", argv[i]);
+            return cli_usage_error(CLI_INVALID, "check", "%s", check->err.text);
+        }
     }
     return 0;
 }
@@ -188,20 +193,48 @@ static void print_policy_json(const struct check *check) {
                          "credentials", credentials));
 }
 
+// The names of the bindings whose values the request gets, in the log's form; empty: none.
+static void credential_names(const struct check *check, const struct request *request, const struct request_verdict *verdict,
+                             struct buf *names) {
+    struct policy_credential credentials[POLICY_CREDENTIALS_MAX];
+    size_t count = request_credentials(check->policy, request, verdict, credentials);
+    for (size_t i = 0; i < count; i++) buf_printf(names, "%s%s", i ? ", " : "", credentials[i].name);
+}
+
+// Also what the host has for other requests.
+static void print_credential(const struct check *check, const struct request *request, const struct request_verdict *verdict,
+                             const struct buf *names) {
+    if (verdict->decision.verdict != POLICY_ALLOW || request->host.is_address ||
+        !policy_name_bound(check->policy, request->host.name))
+        return;
+    if (names->len) printf("credential: %s\n", names->data);
+    else if (request->app == POLICY_APP_TLS) printf("credential: none for a GET of this path\n");
+    else printf("credential: none, as this is not HTTPS\n");
+    for (size_t i = 0; i < check->model->binding_count && !names->len; i++) {
+        struct policy_binding_target targets[POLICY_BINDING_TARGETS];
+        char text[POLICY_BINDING_TEXT_SIZE];
+        size_t count = policy_binding_targets(&check->model->bindings[i], targets);
+        for (size_t k = 0; k < count; k++)
+            if (strcmp(targets[k].host, request->host.name) == 0)
+                printf("  bound to the host: %s\n", policy_binding_text(&check->model->bindings[i], text));
+    }
+}
+
 static void print_verdict_json(const struct request *request, const struct request_verdict *verdict,
-                               const struct policy_rule_info *rule, const char *hint) {
+                               const struct policy_rule_info *rule, const struct buf *credential, const char *hint) {
     char address[ADDR_TEXT_SIZE];
     const char *name = request->host.is_address ? NULL : request->host.name;
-    print_json(json_pack("{s:s,s:s,s:s?,s:s?,s:s?,s:s?,s:o,s:s?}", "verdict",
+    print_json(json_pack("{s:s,s:s,s:s?,s:s?,s:s?,s:s?,s:o,s:s?,s:s?}", "verdict",
                          policy_verdict_name(verdict->decision.verdict), "reason",
                          policy_reason_name(verdict->decision.reason), "rule", rule->text, "source", rule->source, "name",
                          name, "address", verdict->has_address ? addr_format(&verdict->address, address) : NULL, "port",
-                         request->port ? json_integer(request->port) : json_null(), "hint", hint[0] ? hint : NULL));
+                         request->port ? json_integer(request->port) : json_null(), "credential",
+                         credential->len ? credential->data : NULL, "hint", hint[0] ? hint : NULL));
 }
 
 static void print_verdict_text(const struct check *check, const struct request *request,
                                const struct request_verdict *verdict, const struct policy_rule_info *rule,
-                               const char *hint) {
+                               const struct buf *credential, const char *hint) {
     char address[ADDR_TEXT_SIZE];
     const struct policy_decision *decision = &verdict->decision;
     printf("%s %s\n", policy_verdict_name(decision->verdict), policy_reason_name(decision->reason));
@@ -212,6 +245,7 @@ static void print_verdict_text(const struct check *check, const struct request *
     else if (check->resolved_count == 0 && request->protocol != POLICY_DNS)
         printf("address not judged\n");
     if (request->port) printf("port: %u\n", request->port);
+    print_credential(check, request, verdict, credential);
     if (hint[0]) printf("to allow it: %s\n", hint);
 }
 
@@ -230,6 +264,11 @@ static int compile(struct check *check) {
     if (r == 0 && !policy_type_info(check->type)->built)
         policy_warnings_add(&warnings, "valid, but `penstock run` says \"not built yet\" to type %s",
                             policy_type_info(check->type)->word);
+    for (size_t i = 0; r == 0 && policy_type_info(check->type)->built && i < check->model->binding_count; i++) {
+        struct error missing = {0};
+        if (daemon_secret_look(&check->model->bindings[i], &missing) < 0)
+            policy_warnings_add(&warnings, "valid, but `penstock run` started here and now would refuse it: %s", missing.text);
+    }
     print_warnings(&warnings);
     policy_warnings_done(&warnings);
     return r;
@@ -255,11 +294,13 @@ static int judge(struct check *check) {
         rule = policy_rule_info(check->policy, verdict.decision.rule);
     }
     char hint[POLICY_HINT_SIZE];
+    CLEANUP(buf_done) struct buf credential = BUF_INIT;
+    credential_names(check, &request, &verdict, &credential);
     request_hint(check->policy, &request, &verdict, hint);
     if (check->json)
-        print_verdict_json(&request, &verdict, &rule, hint);
+        print_verdict_json(&request, &verdict, &rule, &credential, hint);
     else
-        print_verdict_text(check, &request, &verdict, &rule, hint);
+        print_verdict_text(check, &request, &verdict, &rule, &credential, hint);
     return verdict.decision.verdict == POLICY_ALLOW ? CLI_OK : CLI_DENIED;
 }
 
@@ -285,10 +326,19 @@ static int run(struct check *check) {
     return CLI_OK;
 }
 
+// Also where the arguments before or behind it are wrong.
+static bool wants_json(int argc, char **argv) {
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--json") == 0) return true;
+    return false;
+}
+
 int cli_check(int argc, char **argv) {
     struct check check = {0};
     int status = parse_arguments(&check, argc, argv);
     if (status == 0) status = run(&check);
+    if (status == CLI_INVALID && check.err.text[0] && wants_json(argc, argv))
+        print_json(json_pack("{s:b,s:s}", "valid", 0, "error", check.err.text));
     check_done(&check);
     return status;
 }

@@ -53,6 +53,16 @@ static void find_authority(const char *text, size_t len, const char **ret_author
     *ret_len = end - skip;
 }
 
+// What a client sends as the target: up to the fragment.
+static void find_path(const char *text, size_t len, struct request *request) {
+    const char *fragment = memchr(text, '#', len);
+    request->path = text;
+    request->path_len = fragment ? (size_t)(fragment - text) : len;
+    if (request->path_len > 0 && text[0] != '?') return;
+    request->path = "/"; // a query alone decides nothing
+    request->path_len = 1;
+}
+
 // "HOST:DIGITS", where HOST alone would do.
 static bool has_port(const char *authority, size_t len) {
     struct name_host host;
@@ -96,6 +106,7 @@ int request_parse(const char *text, size_t len, struct request *ret_request, str
     if (scheme->protocol == POLICY_DNS && request.host.is_address)
         return error_set(err, -EINVAL, "request \"%.*s\" asks DNS for an address; write dns://NAME", shown, text);
     if (port) request.port = port;
+    find_path(authority + authority_len, (size_t)(text + len - authority) - authority_len, &request);
     *ret_request = request;
     return 0;
 }
@@ -113,6 +124,14 @@ struct policy_request request_for_policy(const struct request *request, const st
     result.dialled = host->name;
     if (request->sends_name) result.claimed = host->name;
     return result;
+}
+
+size_t request_credentials(const struct policy *policy, const struct request *request, const struct request_verdict *verdict,
+                           struct policy_credential ret_credentials[POLICY_CREDENTIALS_MAX]) {
+    const struct policy_credential_request question = {.host = request->host.name, .method = "GET", .method_len = 3,
+                                                       .path = request->path, .path_len = request->path_len};
+    bool opened = verdict->decision.verdict == POLICY_ALLOW && request->app == POLICY_APP_TLS && !request->host.is_address;
+    return opened ? policy_credentials(policy, &question, ret_credentials) : 0;
 }
 
 static struct policy_decision judge_once(const struct policy *policy, const struct policy_request *request,

@@ -16,10 +16,12 @@ struct request {
     bool sends_name; // the client says the host's name: SNI of https, Host of http
     struct name_host host;
     uint16_t port; // 0 for ICMP and DNS
+    const char *path; // of the text, with its query, path_len bytes; "/" if there is none
+    size_t path_len;
 };
 
-// https://, http://, tcp://host:port, udp://host:port, icmp://address, dns://name. User information, path and query are
-// ignored, as the verdict does. 0, or -EINVAL with a message that quotes the text.
+// https://, http://, tcp://host:port, udp://host:port, icmp://address, dns://name. User information is ignored; path and
+// query, which borrow from the text, are for credentials only. 0, or -EINVAL with a message that quotes the text.
 int request_parse(const char *text, size_t len, struct request *ret_request, struct error *err);
 
 struct request_verdict {
@@ -32,6 +34,10 @@ struct request_verdict {
 // whose addresses everybody knows). A client that sends neither TLS nor HTTP is taken to send something else, so the verdict is never inspect.
 struct request_verdict request_judge(const struct policy *policy, const struct request *request,
                                      const struct addr *answers, size_t count);
+
+// The credentials that a GET of it gets, as policy_credentials says; none where it is not allowed or not HTTPS by name.
+size_t request_credentials(const struct policy *policy, const struct request *request, const struct request_verdict *verdict,
+                           struct policy_credential ret_credentials[POLICY_CREDENTIALS_MAX]);
 
 // The request as policy_decide takes it; borrows from request and address.
 struct policy_request request_for_policy(const struct request *request, const struct addr *address);

@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "daemon/helper.h"
+#include "daemon/secret_place.h"
 #include "vault/vault.h"
 
 #define SEND_TRIES 10
@@ -55,11 +56,9 @@ static int credential_rule(struct credentials *credentials, const struct policy_
         !credential_copy(rule->value, sizeof(rule->value), target->value))
         return error_set(err, -E2BIG, "%s: the value for %s is longer than %zu bytes; move what is in it to the secret",
                          binding->source ? binding->source : "binding", target->host, sizeof(rule->value) - 1);
-    if (!credential_copy(rule->reference, sizeof(rule->reference), reference))
-        return error_set(err, -E2BIG, "%s: the secret's reference for %s is longer than %zu bytes; put it in a script",
-                         binding->source ? binding->source : "binding", target->host, sizeof(rule->reference) - 1);
-    credentials->rule_count++;
-    return 0;
+    int r = secret_place_expand(reference, rule->reference, sizeof(rule->reference), err);
+    if (r == 0) credentials->rule_count++;
+    return r;
 }
 
 static int credential_rules(struct credentials *credentials, const struct policy_model *model, struct error *err) {

@@ -8,6 +8,7 @@
 #include "base/error.h"
 
 struct learn;
+struct policy_binding;
 struct policy_model;
 struct policy_node;
 
@@ -32,6 +33,10 @@ struct daemon_run {
 int daemon_learn_new(const char *path, struct policy_model *model, const struct policy_node *node,
                      struct learn **ret_learn, struct error *err);
 void daemon_learn_free(struct learn *learn); // NULL is fine
+
+// Whether the secret of a binding is there, as far as can be said without reading it: the variable is set, the file can be read,
+// the store has the name. Nothing is said of commands. 0, or negative errno with a message.
+int daemon_secret_look(const struct policy_binding *binding, struct error *err);
 
 // Runs the command to its end. Returns the exit status of `penstock run` (125, 126, 127 for our own errors, which have
 // been printed).

@@ -76,6 +76,18 @@ static void decision_log_would_deny(const struct decision_log *log, const struct
     if (hint[0]) decision_log_string(line, "hint", hint);
 }
 
+// The bindings whose values were added to a request; nothing where none was.
+static void decision_log_credentials(const struct ipc_decision *record, const struct policy *policy, struct buf *line) {
+    struct policy_credential bound[POLICY_CREDENTIALS_MAX];
+    struct policy_credential_request request = {.host = record->name};
+    size_t count = policy && record->credentials ? policy_credentials(policy, &request, bound) : 0;
+    CLEANUP(buf_done) struct buf names = BUF_INIT;
+    for (size_t i = 0; i < count; i++)
+        if (record->credentials & 1U << i) buf_printf(&names, "%s%s", names.len ? ", " : "", bound[i].name);
+    if (names.len) decision_log_string(line, "credential", names.data);
+    line->failed |= names.failed;
+}
+
 static void decision_log_line(struct decision_log *log, const struct ipc_decision *record, const struct policy *policy) {
     char time[CLOCK_TEXT_SIZE], address[ADDR_TEXT_SIZE] = "";
     struct buf *line = &log->lines;
@@ -102,6 +114,7 @@ static void decision_log_line(struct decision_log *log, const struct ipc_decisio
         static const char none[] = ",\"bytes_out\":null,\"bytes_in\":null,\"duration_ms\":null";
         buf_append(line, none, sizeof(none) - 1);
     }
+    decision_log_credentials(record, policy, line);
     // What would allow it is the reader's next question.
     if (record->hint[0]) decision_log_string(line, "hint", record->hint);
     decision_log_would_deny(log, record, line);
@@ -133,7 +146,9 @@ static bool decision_log_is_service(const struct ipc_decision *record, const str
 int decision_log_record(struct decision_log *log, const struct ipc_decision *record, const struct policy *policy) {
     if (log->fd >= 0 && !log->failure) decision_log_line(log, record, policy);
     if (log->lines.len >= DECISION_LOG_BATCH) decision_log_flush(log);
-    if (record->event == IPC_EVENT_DECISION && record->verdict == POLICY_DENY && !decision_log_is_service(record, policy))
+    // What is allowed and failed is told where we know more of it than the client.
+    bool told = record->verdict == POLICY_DENY || (record->reason == POLICY_UPSTREAM_FAILED && record->hint[0]);
+    if (record->event == IPC_EVENT_DECISION && told && !decision_log_is_service(record, policy))
         denials_add(log->denials, record);
     return log->failure;
 }

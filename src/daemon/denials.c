@@ -142,8 +142,15 @@ static void print_entry(const char *hint, FILE *out) {
     }
 }
 
+// Allowed by the policy, and did not come about.
+static bool is_failure(const struct denial *row) {
+    return row->reason == POLICY_DNS_FAILED || row->reason == POLICY_UPSTREAM_FAILED || row->reason == POLICY_BINDING_FAILED;
+}
+
 static bool print_hints(const struct denial *row, const char *policy_file, FILE *out) {
     bool options = false;
+    for (size_t i = 0; i < row->hint_count && is_failure(row); i++) fprintf(out, "; %s", row->hints[i]);
+    if (is_failure(row)) return false;
     for (size_t i = 0; i < row->hint_count; i++) {
         if (i == 0 && policy_file) fprintf(out, "; to allow, in \"%s\" under allow: ", policy_file);
         else fputs(i == 0 ? "; to allow: " : policy_file || row->hints[i][0] != '-' ? ", " : " ", out);
@@ -166,9 +173,8 @@ static const char *explanation(const struct denial *row) {
 
 static bool print_row(const struct denial *row, const char *policy_file, FILE *out) {
     char address[ADDR_TEXT_SIZE];
-    bool failed = row->reason == POLICY_DNS_FAILED || row->reason == POLICY_UPSTREAM_FAILED;
     bool brackets = !row->name[0] && row->address.family == ADDR_IPV6 && row->port_count;
-    fprintf(out, "penstock: %s %s %s%s%s", failed ? "failed" : "denied", policy_protocol_name(row->protocol),
+    fprintf(out, "penstock: %s %s %s%s%s", is_failure(row) ? "failed" : "denied", policy_protocol_name(row->protocol),
             brackets ? "[" : "", row->name[0] ? row->name : addr_format(&row->address, address), brackets ? "]" : "");
     for (size_t i = 0; i < row->port_count; i++) fprintf(out, "%c%u", i ? ',' : ':', row->ports[i]);
     fprintf(out, "%s (%s) %llu time%s", row->more_ports ? " and other ports" : "", policy_reason_name(row->reason),

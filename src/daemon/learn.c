@@ -207,7 +207,8 @@ int learn_write(const struct learn *learn, struct error *err) {
     if (!text) return error_set(err, -ENOMEM, "--learn \"%s\": out of memory", learn->path);
     snprintf(temporary, sizeof(temporary), ".penstock-learn-%08x%08x", random_u32(), random_u32());
     AUTO_CLOSE int fd =
-        openat(learn->folder, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+        openat(learn->folder, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+               learn->model->binding_count > 0 ? 0600 : 0644); // a command that gives a secret may hold more than it should
     int rc = fd < 0 ? -errno : learn_write_text(fd, text);
     if (rc == 0) rc = learn_publish(learn, temporary);
     if (rc == 0) return 0;

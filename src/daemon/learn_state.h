@@ -45,4 +45,8 @@ struct learn {
     uint64_t lost; // records that found no place
 };
 
+struct buf;
+// The bindings that were given as entries of `credentials`, and of `allow` where their hosts were not reached.
+void learn_print_credentials(const struct learn *learn, struct buf *hosts, struct buf *credentials);
+
 const char *learn_protocol_name(enum learn_protocol protocol);

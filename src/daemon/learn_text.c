@@ -232,9 +232,13 @@ char *learn_text(const struct learn *learn) {
         if (is_named(&host)) print_named(&host, &ports[0]);
         else print_address(&host, &ports[0], &ports[1]);
     }
+    CLEANUP(buf_done) struct buf credentials = BUF_INIT;
+    learn_print_credentials(learn, &entries, &credentials);
     print_head(learn, &out);
     bool any = entries.data && strstr(entries.data, "\n  - ");
     buf_printf(&out, "allow:%s\n%s", any ? "" : " []", entries.data ? entries.data : "");
-    if (entries.failed) return NULL;
+    bool bound = credentials.data && strstr(credentials.data, "  - ");
+    if (credentials.len) buf_printf(&out, "%s%s", bound ? "credentials:\n" : "", credentials.data);
+    if (entries.failed || credentials.failed) return NULL;
     return buf_take(&out);
 }

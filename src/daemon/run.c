@@ -343,6 +343,14 @@ static int run_prepare(struct run *run, struct error *err) {
     return 0;
 }
 
+// What env: secrets are is known by then.
+static int run_look_at_secrets(const struct policy_model *model, struct error *err) {
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < model->binding_count; i++)
+        if (strncmp(policy_binding_secret(&model->bindings[i]), "env:", 4) != 0) rc = daemon_secret_look(&model->bindings[i], err);
+    return rc;
+}
+
 static void run_finish(struct run *run) {
     struct event *events[] = {run->child_event, run->state_event, run->signal_event, run->host_event, run->question_event};
     for (size_t i = 0; i < ARRAY_LENGTH(events); i++) {
@@ -431,6 +439,7 @@ int daemon_run(const struct daemon_run *options) {
     if (probed) nameserver_probe_start(&run.servers, &probe); // answers while the rest starts
     if (rc == 0) rc = run_begin_roles(&run, &err);
     if (rc == 0) rc = prepared = sandbox_process_prepare(&run.spec, &run.process, &err);
+    if (rc == 0) rc = run_look_at_secrets(options->model, &err); // of what the sandbox could choose that has been said
     if (rc == 0) rc = run_await_namespaces(&run, &err);
     sigset_t before;
     if (rc == 0) rc = run_begin_command(&run, &before, &err);

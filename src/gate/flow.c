@@ -172,21 +172,30 @@ struct policy_request flow_request(const struct flow *flow) {
 
 const char *flow_admitted_name(const struct flow *flow) { return flow->name ? flow->name : flow->dialled; }
 
-void flow_judged(struct flow *flow, const struct policy_request *request, const struct policy_decision *decision) {
+void flow_noted(struct flow *flow, const struct policy_request *request, const struct policy_decision *decision,
+                const struct journal_note *note) {
     flow->generation = flow->gate->facts.generation;
+    flow->judged = true;
     if (decision->verdict == POLICY_ALLOW) { // what admitted it, also where a later request on it is refused
         flow->counted = true;
         flow->rule = decision->rule;
         flow->reason = (uint8_t)decision->reason;
     }
-    journal_decision(flow->gate, request, decision);
+    journal_noted(flow->gate, request, decision, note);
 }
 
-struct policy_decision flow_unreachable(struct flow *flow, const struct policy_request *request) {
+void flow_judged(struct flow *flow, const struct policy_request *request, const struct policy_decision *decision) {
+    static const struct journal_note none = {0};
+    flow_noted(flow, request, decision, &none);
+}
+
+struct policy_decision flow_unreachable(struct flow *flow, const struct policy_request *request, const char *why) {
     struct policy_decision decision = policy_decide(flow->gate->policy, request);
     if (decision.verdict == POLICY_INSPECT) decision.verdict = POLICY_ALLOW;
     if (decision.verdict == POLICY_ALLOW) decision.reason = POLICY_UPSTREAM_FAILED;
-    journal_decision(flow->gate, request, &decision);
+    const struct journal_note note = {.hint = why};
+    flow->judged = true;
+    journal_noted(flow->gate, request, &decision, &note);
     return decision;
 }
 

@@ -70,9 +70,8 @@ static unsigned h2_relay_status(enum policy_reason reason) {
 }
 
 static void h2_relay_answer(struct h2_relay *relay, struct h2_stream *stream, const struct policy_request *request,
-                            const struct policy_decision *decision) {
+                            const struct policy_decision *decision, const char *why) {
     struct buf body = BUF_INIT;
-    const char *why = decision->reason == POLICY_UPSTREAM_FAILED ? intercept_why(relay->flow) : NULL;
     refusal_json(relay->flow->gate, request, decision, why, &body);
     if (body.failed) relay->bridge->broken = true;
     unsigned status = stream->head.too_large ? 431 : h2_relay_status(decision->reason);
@@ -83,7 +82,7 @@ static void h2_relay_answer(struct h2_relay *relay, struct h2_stream *stream, co
 static void h2_relay_refuse(struct h2_relay *relay, struct h2_stream *stream, struct policy_decision decision) {
     struct policy_request request = h2_relay_request(relay->flow);
     flow_judged(relay->flow, &request, &decision);
-    h2_relay_answer(relay, stream, &request, &decision);
+    h2_relay_answer(relay, stream, &request, &decision, NULL);
 }
 
 static void h2_relay_refuse_reason(struct h2_relay *relay, struct h2_stream *stream, enum policy_reason reason) {
@@ -91,10 +90,20 @@ static void h2_relay_refuse_reason(struct h2_relay *relay, struct h2_stream *str
                     (struct policy_decision){.verdict = POLICY_DENY, .reason = reason, .rule = POLICY_RULE_NONE});
 }
 
-static void h2_relay_unreachable(struct h2_relay *relay, struct h2_stream *stream) {
+static void h2_relay_unbound(struct h2_relay *relay, struct h2_stream *stream, int status) {
+    char why[INJECTION_WHY_SIZE];
     struct policy_request request = h2_relay_request(relay->flow);
-    struct policy_decision decision = flow_unreachable(relay->flow, &request);
-    h2_relay_answer(relay, stream, &request, &decision);
+    struct policy_decision decision = {.verdict = POLICY_DENY, .reason = POLICY_BINDING_FAILED, .rule = POLICY_RULE_NONE};
+    const struct journal_note note = {.hint = injection_why(status, why)};
+    flow_noted(relay->flow, &request, &decision, &note);
+    h2_relay_answer(relay, stream, &request, &decision, why);
+}
+
+static void h2_relay_unreachable(struct h2_relay *relay, struct h2_stream *stream) {
+    const char *why = intercept_why(relay->flow);
+    struct policy_request request = h2_relay_request(relay->flow);
+    struct policy_decision decision = flow_unreachable(relay->flow, &request, why);
+    h2_relay_answer(relay, stream, &request, &decision, why);
 }
 
 static bool h2_relay_is_host(const struct flow *flow, struct wire_slice authority) {
@@ -155,7 +164,9 @@ static void h2_relay_forward(struct h2_relay *relay, struct h2_stream *stream, s
         return;
     }
     if (!h2_relay_canonical(relay->flow, &stream->head)) relay->bridge->broken = true;
-    flow_judged(relay->flow, &request, &decision);
+    const char *host = intercept_host(relay->flow);
+    const struct journal_note note = {.credentials = injection_places(relay->flow->gate, host, injection)};
+    flow_noted(relay->flow, &request, &decision, &note);
     intercept_carries(relay->flow, injection);
     h2_stream_forward(stream, injection);
 }
@@ -167,7 +178,7 @@ static void h2_relay_injected(int status, struct injection *injection, void *dat
     relay->injecting--;
     relay->waiting = true;
     if (status == 0) h2_relay_forward(relay, stream, injection);
-    else if (!stream->resetting[H2_CLIENT]) h2_relay_refuse_reason(relay, stream, POLICY_BINDING_FAILED);
+    else if (!stream->resetting[H2_CLIENT]) h2_relay_unbound(relay, stream, status);
     h2_relay_pump(relay);
 }
 
@@ -177,7 +188,7 @@ static void h2_relay_inject(struct h2_relay *relay, struct h2_stream *stream) {
     stream->wait = injection_start(flow->gate, intercept_host(flow), method.data, method.len, path.data, path.len,
                                    h2_relay_injected, stream);
     if (stream->wait) relay->injecting++;
-    else h2_relay_refuse_reason(relay, stream, POLICY_BINDING_FAILED);
+    else h2_relay_unbound(relay, stream, -EBUSY);
 }
 
 // Requests that wait, as far as the log and the server have room for them.
@@ -348,6 +359,7 @@ static void h2_relay_ended(struct stream *stream, int error, void *data) {
         flow_end(relay->flow, error < 0);
         return;
     }
+    if (side == H2_CLIENT) intercept_client_left(relay->flow);
     relay->client_failed |= side == H2_CLIENT && error < 0;
     relay->ended[side] = true;
     relay->orderly[side] = error == 0;

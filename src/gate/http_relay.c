@@ -128,9 +128,9 @@ void http_relay_finish(struct http_relay *http) {
     refusal_linger(flow, "", 0);
 }
 
+// why: NULL if the policy says what there is to say.
 static void http_relay_answer(struct http_relay *http, const struct policy_request *request,
-                              const struct policy_decision *decision) {
-    const char *why = http->opened && decision->reason == POLICY_UPSTREAM_FAILED ? intercept_why(http->flow) : NULL;
+                              const struct policy_decision *decision, const char *why) {
     char *text = http->response_headed ? NULL : refusal_http_text(http->flow->gate, request, decision, why);
     if (!text) {
         flow_end(http->flow, true);
@@ -146,7 +146,7 @@ void http_relay_refuse_at(struct http_relay *http, const struct addr *address, s
     struct policy_request request = http_relay_request(http);
     if (address) request.address = address;
     flow_judged(http->flow, &request, &decision);
-    http_relay_answer(http, &request, &decision);
+    http_relay_answer(http, &request, &decision, NULL);
 }
 
 void http_relay_refuse(struct http_relay *http, struct policy_decision decision) {
@@ -157,10 +157,20 @@ void http_relay_refuse_reason(struct http_relay *http, enum policy_reason reason
     http_relay_refuse(http, (struct policy_decision){.verdict = POLICY_DENY, .reason = reason, .rule = POLICY_RULE_NONE});
 }
 
+void http_relay_unbound(struct http_relay *http, int status) {
+    char why[INJECTION_WHY_SIZE];
+    struct policy_request request = http_relay_request(http);
+    struct policy_decision decision = {.verdict = POLICY_DENY, .reason = POLICY_BINDING_FAILED, .rule = POLICY_RULE_NONE};
+    const struct journal_note note = {.hint = injection_why(status, why)};
+    flow_noted(http->flow, &request, &decision, &note);
+    http_relay_answer(http, &request, &decision, why);
+}
+
 void http_relay_unreachable(struct http_relay *http) {
     struct policy_request request = http_relay_request(http);
-    struct policy_decision decision = flow_unreachable(http->flow, &request);
-    http_relay_answer(http, &request, &decision);
+    const char *why = http->opened ? intercept_why(http->flow) : NULL;
+    struct policy_decision decision = flow_unreachable(http->flow, &request, why);
+    http_relay_answer(http, &request, &decision, why);
 }
 
 void http_relay_drop_server(struct http_relay *http) {
@@ -277,6 +287,7 @@ static void http_relay_client_ended(struct http_relay *http) {
 
 static void http_relay_ended(struct stream *side, int error, void *data) {
     struct http_relay *http = data;
+    if (http->opened && side == http->client) intercept_client_left(http->flow);
     bool failed = (error < 0 && (side == http->client || http->state == HTTP_RELAY_TUNNEL)) || error == -ETIMEDOUT;
     if (failed) {
         // An idle connection ends as any server would end it.

@@ -48,6 +48,7 @@ void http_relay_finish(struct http_relay *http); // the connection ends once wha
 void http_relay_refuse_at(struct http_relay *http, const struct addr *address, struct policy_decision decision);
 void http_relay_refuse(struct http_relay *http, struct policy_decision decision);
 void http_relay_refuse_reason(struct http_relay *http, enum policy_reason reason);
+void http_relay_unbound(struct http_relay *http, int status); // its credential cannot be had
 void http_relay_unreachable(struct http_relay *http); // allowed, but the server is not there or does not speak HTTP
 void http_relay_drop_server(struct http_relay *http); // where it cannot be had again the connection ends with it
 bool http_relay_take_server(struct http_relay *http, int fd);

@@ -26,18 +26,21 @@ void http_request_body(struct http_relay *http, struct evbuffer *to) {
 
 // ---- sending ----
 
-// The log has one line for each request: this one, or that of its refusal.
-static void http_request_begin(struct http_relay *http) {
+// The log has one line for each request: this one, or that of its refusal. injection: NULL where nothing is opened.
+static void http_request_begin(struct http_relay *http, const struct injection *injection) {
+    struct gate *gate = http->flow->gate;
     struct policy_request request = http_relay_reached(http);
-    struct policy_decision decision = policy_decide(http->flow->gate->policy, &request);
-    flow_judged(http->flow, &request, &decision);
+    struct policy_decision decision = policy_decide(gate->policy, &request);
+    const struct journal_note note = {
+        .credentials = injection ? injection_places(gate, intercept_host(http->flow), injection) : 0};
+    flow_noted(http->flow, &request, &decision, &note);
     http->state = HTTP_RELAY_EXCHANGE;
     http->server_eof = http->answer_begun = false;
     http->interim = 0;
 }
 
 static void http_request_send(struct http_relay *http) {
-    http_request_begin(http);
+    http_request_begin(http, NULL);
     if (evbuffer_add_buffer(stream_output(http->server), http->outgoing) < 0) flow_end(http->flow, true);
     else http_request_body(http, stream_output(http->server));
 }
@@ -124,7 +127,7 @@ static bool http_request_inject(struct http_relay *http, struct injection *injec
     }
     bool kept = http->scrub != NULL;
     intercept_carries(http->flow, injection);
-    http_request_begin(http);
+    http_request_begin(http, injection);
     good = stream_push_secret(http->server, secret, len, vault_client_wipe, secret);
     if (good) good = evbuffer_add_buffer(stream_output(http->server), http->outgoing) == 0;
     if (!good) flow_end(http->flow, true);
@@ -135,7 +138,7 @@ static void http_request_injected(int status, struct injection *injection, void 
     struct http_relay *http = data;
     http->wait = NULL;
     bool kept = false, allowed = http_relay_allowed(http->flow); // the policy may be another one by now
-    if (status < 0) http_relay_refuse_reason(http, POLICY_BINDING_FAILED);
+    if (status < 0) http_relay_unbound(http, status);
     else if (!allowed) http_relay_refuse_reason(http, POLICY_POLICY_CHANGED);
     else if (!http->server && http->reused) flow_end(http->flow, false); // it ended meanwhile: the client tries again
     else if (!http->server) http_relay_unreachable(http);
@@ -155,7 +158,7 @@ static void http_request_ask(struct http_relay *http, const struct http1_head *h
     http->state = HTTP_RELAY_INJECTING;
     http->wait = injection_start(flow->gate, intercept_host(flow), head->method.data, head->method.len, head->path.data,
                                  head->path.len, http_request_injected, http);
-    if (!http->wait) http_relay_refuse_reason(http, POLICY_BINDING_FAILED);
+    if (!http->wait) http_relay_unbound(http, -EBUSY);
 }
 
 // ---- judging ----

@@ -36,6 +36,13 @@ struct injection_wait {
 
 static size_t ask_index(const struct injection_ask *ask) { return (size_t)(ask - ask->wait->asks); }
 
+const char *injection_why(int status, char text[INJECTION_WHY_SIZE]) {
+    char words[VAULT_WHY_SIZE];
+    snprintf(text, INJECTION_WHY_SIZE, "the credential of this host cannot be had: %s. The standard error of penstock names the secret",
+             vault_secret_why(status, words));
+    return text;
+}
+
 // ---- what a request gets ----
 
 static void value_wipe(struct injection_value *value) {
@@ -74,6 +81,16 @@ bool injection_scrubs(const struct injection *injection) {
     bool scrubs = false;
     for (size_t i = 0; injection && i < injection->count; i++) scrubs |= injection->values[i].scrub;
     return scrubs;
+}
+
+uint16_t injection_places(const struct gate *gate, const char *host, const struct injection *injection) {
+    struct policy_credential bound[POLICY_CREDENTIALS_MAX];
+    const struct policy_credential_request request = {.host = host};
+    size_t count = policy_credentials(gate->policy, &request, bound);
+    unsigned places = 0;
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < injection->count; k++) places |= bound[i].rule == injection->values[k].rule ? 1U << i : 0;
+    return (uint16_t)places;
 }
 
 bool injection_bars(const struct injection *injection, const void *name, size_t name_len) {

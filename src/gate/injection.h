@@ -36,6 +36,9 @@ struct injection_wait;
 // too many are open.
 struct injection_wait *injection_start(struct gate *gate, const char *host, const void *method, size_t method_len,
                                        const void *path, size_t path_len, injection_done *done, void *data);
+// Why a value, or a leaf, could not be had, and where to look: for the log and the client. Returns text.
+#define INJECTION_WHY_SIZE 256
+const char *injection_why(int status, char text[INJECTION_WHY_SIZE]);
 void injection_cancel(struct injection_wait *wait); // done is not called
 void injection_free(struct injection *injection);   // wipes; NULL is fine
 // Whether a header of this name comes from the injection alone: the sandbox's own of that name is left out. ASCII case is
@@ -45,6 +48,8 @@ bool injection_sets(const struct injection *injection, const void *name, size_t 
 // other than was judged, where that decided; one that would have a value come back in pieces or in disguise where it is
 // to be scrubbed.
 bool injection_bars(const struct injection *injection, const void *name, size_t name_len);
+// Which of the headers that are bound to the host it sets, as the log has it (struct ipc_decision).
+uint16_t injection_places(const struct gate *gate, const char *host, const struct injection *injection);
 bool injection_scrubs(const struct injection *injection); // NULL is fine
 
 // ---- leaves: what a TLS server needs to be a bound host ----

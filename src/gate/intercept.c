@@ -18,7 +18,7 @@
 #include "gate/tls_calls.h"
 #include "gate/tls_context.h"
 
-#define INTERCEPT_WHY_SIZE 160
+#define INTERCEPT_WHY_SIZE 256
 
 enum intercept_stage { INTERCEPT_UPSTREAM, INTERCEPT_LEAF, INTERCEPT_CLIENT, INTERCEPT_DONE };
 
@@ -169,11 +169,13 @@ static void intercept_upstream(struct intercept *intercept) {
 }
 
 // No certificate, so no TLS in which anything could be said.
-static void intercept_leafless(struct intercept *intercept) {
+static void intercept_leafless(struct intercept *intercept, int status) {
+    char why[INJECTION_WHY_SIZE];
     struct flow *flow = intercept->flow;
     struct policy_request request = intercept_request(intercept);
     struct policy_decision decision = {.verdict = POLICY_DENY, .reason = POLICY_BINDING_FAILED, .rule = POLICY_RULE_NONE};
-    flow_judged(flow, &request, &decision);
+    const struct journal_note note = {.hint = injection_why(status, why)};
+    flow_noted(flow, &request, &decision, &note);
     intercept_free(flow, true);
     refusal_tls(flow, TLS_ALERT_INTERNAL_ERROR);
 }
@@ -181,7 +183,7 @@ static void intercept_leafless(struct intercept *intercept) {
 static void intercept_leaf_ready(int status, void *data) {
     struct intercept *intercept = data;
     intercept->leaf = NULL;
-    if (status < 0) intercept_leafless(intercept);
+    if (status < 0) intercept_leafless(intercept, status);
     else intercept_go_on(intercept);
 }
 
@@ -191,7 +193,7 @@ static void intercept_leaf(struct intercept *intercept) {
     flow_stop_timer(flow);
     if (!leaf) { // which has a deadline of its own
         intercept->leaf = injection_leaf_start(flow->gate, intercept->host, intercept_leaf_ready, intercept);
-        if (!intercept->leaf) intercept_leafless(intercept);
+        if (!intercept->leaf) intercept_leafless(intercept, -EBUSY);
         return;
     }
     intercept->client_ssl = tls_context_accept(flow->gate->tls, flow->fd, flow->opening->bytes, flow->opening->len, leaf,
@@ -206,14 +208,31 @@ static void intercept_leaf(struct intercept *intercept) {
     intercept_go_on(intercept);
 }
 
-// What it did not like it has been told, or has told us.
-static void intercept_client_failed(struct intercept *intercept) {
+#define INTERCEPT_TRUST "let it use the file in SSL_CERT_FILE, or trust what `penstock ca export` prints"
+
+// What it did not like it has been told, or has told us. refused: our certificate.
+static void intercept_client_failed(struct intercept *intercept, bool refused) {
     struct flow *flow = intercept->flow;
     struct policy_request request = intercept_request(intercept);
-    struct policy_decision decision = policy_decide(flow->gate->policy, &request);
-    flow_judged(flow, &request, &decision);
+    struct policy_decision decision = {.verdict = POLICY_DENY, .reason = POLICY_BINDING_FAILED, .rule = POLICY_RULE_NONE};
+    struct journal_note note = {.hint = "the client does not accept the certificate that Penstock made for this host, which has a "
+                                        "credential; " INTERCEPT_TRUST};
+    if (!refused) {
+        decision = policy_decide(flow->gate->policy, &request);
+        note.hint = "the client did not end the TLS handshake; if that is for Penstock's certificate, " INTERCEPT_TRUST;
+    }
+    flow_noted(flow, &request, &decision, &note);
     intercept_free(flow, true);
     refusal_linger(flow, "", 0);
+}
+
+void intercept_client_left(struct flow *flow) {
+    if (!flow->intercept || flow->judged) return;
+    struct policy_request request = intercept_request(flow->intercept);
+    struct policy_decision decision = policy_decide(flow->gate->policy, &request);
+    const struct journal_note note = {.hint = "the client ended the connection before its first request; if that is for Penstock's "
+                                              "certificate, " INTERCEPT_TRUST};
+    flow_noted(flow, &request, &decision, &note);
 }
 
 static bool intercept_streams(struct intercept *intercept) {
@@ -243,7 +262,7 @@ static void intercept_client(struct intercept *intercept) {
     bool same = rc > 0 && tls_context_claims(intercept->client_ssl, intercept->host) &&
                 tls_context_protocol(intercept->client_ssl) == intercept->protocol;
     if (!same) {
-        intercept_client_failed(intercept);
+        intercept_client_failed(intercept, rc < 0 && tls_context_refused());
         return;
     }
     intercept->stage = INTERCEPT_DONE;
@@ -273,7 +292,7 @@ void intercept_deadline(struct flow *flow) {
     struct intercept *intercept = flow->intercept;
     intercept_stop(intercept);
     if (intercept->stage != INTERCEPT_UPSTREAM) {
-        intercept_client_failed(intercept);
+        intercept_client_failed(intercept, false);
         return;
     }
     snprintf(intercept->why, sizeof(intercept->why), "the server does not go on with the TLS handshake");
@@ -283,6 +302,7 @@ void intercept_deadline(struct flow *flow) {
 void intercept_start(struct flow *flow) {
     struct intercept *intercept = flow->intercept = NEW(struct intercept);
     flow->state = FLOW_OPENING;
+    flow->judged = false;
     // Where the server has spoken already its client is not one that waits for a handshake.
     if (!intercept || flow->carried[RELAY_UPSTREAM] > 0 || !flow_deadline(flow, GATE_TLS_MS)) {
         flow_end(flow, true);

@@ -37,6 +37,8 @@ struct stream *intercept_take_client(struct flow *flow);
 struct stream *intercept_take_upstream(struct flow *flow);
 // What is wrong with a server that did not answer, in a few words.
 const char *intercept_why(const struct flow *flow);
+// The client ended the connection: that it did so before it asked for anything is told in the log.
+void intercept_client_left(struct flow *flow);
 // A request carried these values: the connection ends (flow_end) when one of them is replaced or revoked.
 void intercept_carries(struct flow *flow, const struct injection *injection);
 

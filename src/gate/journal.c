@@ -125,14 +125,15 @@ static void journal_name(struct ipc_decision *record, const char *name) {
     if (name) memcpy(record->name, name, strnlen(name, NAME_SIZE - 1));
 }
 
-void journal_decision(struct gate *gate, const struct policy_request *request,
-                      const struct policy_decision *decision) {
+void journal_noted(struct gate *gate, const struct policy_request *request, const struct policy_decision *decision,
+                   const struct journal_note *note) {
     struct ipc_decision record = {
         .event = IPC_EVENT_DECISION,
         .protocol = (uint8_t)request->protocol,
         .verdict = (uint8_t)decision->verdict,
         .reason = (uint8_t)decision->reason,
         .port = request->port,
+        .credentials = note->credentials,
         .app = (uint8_t)request->app,
         .rule = decision->rule,
         .generation = gate->facts.generation,
@@ -140,8 +141,15 @@ void journal_decision(struct gate *gate, const struct policy_request *request,
     if (request->address) record.address = *request->address;
     else if (request->claimed_address) record.address = *request->claimed_address;
     journal_name(&record, request->claimed ? request->claimed : request->dialled);
-    if (decision->verdict == POLICY_DENY) policy_hint(gate->policy, request, decision, record.hint);
+    if (note->hint) snprintf(record.hint, sizeof(record.hint), "%s", note->hint);
+    else if (decision->verdict == POLICY_DENY) policy_hint(gate->policy, request, decision, record.hint);
     journal_add(gate, &record);
+}
+
+void journal_decision(struct gate *gate, const struct policy_request *request,
+                      const struct policy_decision *decision) {
+    static const struct journal_note none = {0};
+    journal_noted(gate, request, decision, &none);
 }
 
 void journal_flow(struct gate *gate, const struct flow *flow, uint64_t bytes_out, uint64_t bytes_in) {

@@ -81,7 +81,7 @@ static void sniff_connected(int fd, const struct addr *peer, const struct policy
         return;
     }
     if (fd < 0 && !denied) {
-        struct policy_decision failed = flow_unreachable(flow, &request);
+        struct policy_decision failed = flow_unreachable(flow, &request, NULL);
         sniff_answer(flow, &request, &failed, TLS_ALERT_ACCESS_DENIED);
         return;
     }

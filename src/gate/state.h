@@ -105,6 +105,7 @@ struct flow {
     uint8_t transport;        // what it is: TCP; other in what exchanges give to the journal
     uint64_t carried[2];      // bytes moved before a relay, by enum relay_side
     bool counted;             // a decision was logged, so its end is logged too
+    bool judged;              // any was, whatever it said
     bool resolved;            // `name` was resolved and dialled, not the destination: it is judged as a dialled name
     bool open_destination;    // allowed whatever comes; sniffed because a guardrail has names, or to learn what comes
     bool dns;                 // TCP to port 53, answered by the DNS front
@@ -158,6 +159,13 @@ void gate_fail(struct gate *gate, const char *why);      // tells main and ends:
 struct journal *journal_new(struct gate *gate);
 void journal_free(struct journal *journal);
 void journal_decision(struct gate *gate, const struct policy_request *request, const struct policy_decision *decision);
+// What a record says besides.
+struct journal_note {
+    uint16_t credentials; // as in struct ipc_decision
+    const char *hint;     // NULL: what the policy has to say
+};
+void journal_noted(struct gate *gate, const struct policy_request *request, const struct policy_decision *decision,
+                   const struct journal_note *note);
 void journal_flow(struct gate *gate, const struct flow *flow, uint64_t bytes_out, uint64_t bytes_in);
 bool journal_flush(struct journal *journal); // true when nothing waits
 
@@ -175,8 +183,11 @@ void flow_stop_timer(struct flow *flow);
 void flow_authority(const struct flow *flow, const char *host, char ret_text[FLOW_AUTHORITY_SIZE]);
 struct policy_request flow_request(const struct flow *flow); // what is known about it so far
 void flow_judged(struct flow *flow, const struct policy_request *request, const struct policy_decision *decision); // logs
-// Logs that an allowed destination could not be reached: the verdict stays what the policy says, the reason is ours.
-struct policy_decision flow_unreachable(struct flow *flow, const struct policy_request *request);
+void flow_noted(struct flow *flow, const struct policy_request *request, const struct policy_decision *decision,
+                const struct journal_note *note); // the same
+// Logs that an allowed destination could not be reached: the verdict stays what the policy says, the reason is ours. why: NULL
+// if the network has said all there is.
+struct policy_decision flow_unreachable(struct flow *flow, const struct policy_request *request, const char *why);
 void flow_relay(struct flow *flow, const uint8_t *back, size_t back_len);
 void flow_free_opening(struct flow *flow);
 // Reads more first bytes of the sandbox into its opening. How many, 0 at their end, or a negative errno (-EAGAIN: later).

@@ -100,7 +100,7 @@ static void syn_connected(int fd, const struct addr *peer, const struct policy_d
             syn_denied(flow, &request, denied);
             return;
         }
-        struct policy_decision failed = flow_unreachable(flow, &request);
+        struct policy_decision failed = flow_unreachable(flow, &request, NULL);
         syn_turn_away(flow, &request, &failed, fd);
         return;
     }

@@ -274,6 +274,24 @@ bool tls_context_claims(const struct ssl_st *ssl, const char *host) {
     return !claimed.is_address && strcmp(claimed.name, host) == 0;
 }
 
+bool tls_context_refused(void) {
+    static const int reasons[] = {
+        SSL_R_TLSV1_ALERT_UNKNOWN_CA,          SSL_R_SSLV3_ALERT_BAD_CERTIFICATE,     SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN,
+        SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED, SSL_R_SSLV3_ALERT_CERTIFICATE_REVOKED, SSL_R_SSLV3_ALERT_UNSUPPORTED_CERTIFICATE,
+    };
+    int reason = ERR_GET_REASON(ERR_peek_error());
+    for (size_t i = 0; i < ARRAY_LENGTH(reasons); i++)
+        if (reasons[i] == reason) return true;
+    return false;
+}
+
+// What more roots of trust can mend.
+static bool is_unknown_root(long verified) {
+    return verified == X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY || verified == X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT ||
+           verified == X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE || verified == X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN ||
+           verified == X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT;
+}
+
 const char *tls_context_why(const struct ssl_st *ssl, char *text, size_t size) {
     static const struct {
         int reason;
@@ -293,7 +311,8 @@ const char *tls_context_why(const struct ssl_st *ssl, char *text, size_t size) {
     int reason = ERR_GET_REASON(ERR_peek_error());
     const char *words = "the TLS handshake with the server failed";
     if (verified != X509_V_OK) {
-        snprintf(text, size, "the server's certificate is not accepted: %s", X509_verify_cert_error_string(verified));
+        snprintf(text, size, "the server's certificate is not accepted: %s%s", X509_verify_cert_error_string(verified),
+                 is_unknown_root(verified) ? "; if its authority is yours, name that with --upstream-ca FILE" : "");
         return text;
     }
     for (size_t i = 0; i < ARRAY_LENGTH(known); i++)

@@ -118,6 +118,11 @@ static int check_complete(struct policy_binding *binding, struct error *err) {
         return error_set(err, -EINVAL,
                          "the binding for %s has no secret; add env:NAME, file:PATH, cmd:COMMAND or store:NAME",
                          binding->host);
+    if (!uses_secret && !binding->secret)
+        return error_set(err, -EINVAL,
+                         "the binding for %s has a value without {secret}, so what stands there would be the secret, in the open; "
+                         "write {secret} in its place, as in \"Bearer {secret}\", and say where it is: env:NAME, file:PATH, "
+                         "cmd:COMMAND or store:NAME", binding->host);
     if (!uses_secret && binding->secret)
         return error_set(err, -EINVAL, "the binding for %s has a secret that its value does not use; write {secret} in the "
                                        "value, as in \"Bearer {secret}\"", binding->host);

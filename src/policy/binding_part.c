@@ -196,25 +196,31 @@ int policy_binding_add_repo(struct policy_binding *binding, const char *text, si
     return add_word(&binding->repos, &binding->repo_count, repo, err);
 }
 
+// IANA's registry of HTTP methods, and two that are in wide use (Vault's LIST, PURGE of caches). A mistyped one would fit no
+// request, and nobody would be told.
+static const char *const known_methods[] = {
+    "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "QUERY", "LIST", "PURGE", "SEARCH", "REPORT", "PROPFIND",
+    "PROPPATCH", "MKCOL", "COPY", "MOVE", "LOCK", "UNLOCK", "ACL", "BIND", "REBIND", "UNBIND", "LINK", "UNLINK", "LABEL",
+    "UPDATE", "MERGE", "CHECKIN", "CHECKOUT", "UNCHECKOUT", "BASELINE-CONTROL", "VERSION-CONTROL", "MKACTIVITY",
+    "MKWORKSPACE", "MKCALENDAR", "MKREDIRECTREF", "UPDATEREDIRECTREF", "ORDERPATCH",
+};
 
-static bool is_upper_token(const char *text, size_t len) {
-    if (!is_token(text, len)) return false;
-    for (size_t i = 0; i < len; i++)
-        if (text[i] >= 'a' && text[i] <= 'z') return false;
-    return true;
+static bool is_listed(const char *const *words, size_t count, const char *text, size_t len) {
+    for (size_t i = 0; i < count; i++)
+        if (strlen(words[i]) == len && memcmp(words[i], text, len) == 0) return true;
+    return false;
 }
 
 int policy_binding_add_method(struct policy_binding *binding, const char *text, size_t len, struct error *err) {
-    static const char *const never[] = {"CONNECT", "TRACE"}; // policy_credentials
+    static const char *const never[] = {"CONNECT", "TRACE", "TRACK"}; // policy_credentials
     char quoted[YAML_QUOTE_SIZE];
     yaml_quote(text, len, quoted);
-    if (!is_upper_token(text, len))
-        return error_set(err, -EINVAL, "\"%s\" is not an HTTP method; write such as GET or POST, in capitals", quoted);
-    for (size_t i = 0; i < ARRAY_LENGTH(never); i++)
-        if (strlen(never[i]) == len && memcmp(never[i], text, len) == 0)
-            return error_set(err, -EINVAL, "method \"%s\" never gets a credential; remove it", quoted);
-    for (size_t i = 0; i < binding->method_count; i++)
-        if (strlen(binding->methods[i]) == len && memcmp(binding->methods[i], text, len) == 0) return 0;
+    if (is_listed(never, ARRAY_LENGTH(never), text, len))
+        return error_set(err, -EINVAL, "method \"%s\" never gets a credential; remove it", quoted);
+    if (!is_listed(known_methods, ARRAY_LENGTH(known_methods), text, len))
+        return error_set(err, -EINVAL, "\"%s\" is not an HTTP method; write such as GET, POST or PATCH, in capitals, or leave "
+                                       "methods out for any", quoted);
+    if (is_listed((const char *const *)binding->methods, binding->method_count, text, len)) return 0;
     if (binding->method_count >= METHODS_MAX)
         return error_set(err, -EINVAL, "more than %d methods are listed; leave methods out for any", METHODS_MAX);
     char *method = strndup(text, len);
@@ -247,6 +253,27 @@ int policy_binding_set_path(struct policy_binding *binding, const char *text, si
     return set_text(&binding->path, text, len, err);
 }
 
+// What decides how programs start, where they find their parts and whom they trust: a placeholder there would break them, not
+// help them. A name that ends with '_' stands for all that begin so.
+static const char *const program_variables[] = {
+    "PATH", "HOME", "SHELL", "USER", "LOGNAME", "PWD", "TMPDIR", "TERM", "LANG", "TZ", "IFS", "ENV", "BASH_ENV",
+    "LD_", "LC_", "XDG_", "GIT_CONFIG_", "MALLOC_", "PENSTOCK_",
+    "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "NODE_OPTIONS", "NODE_PATH", "PERL5LIB", "PERL5OPT", "RUBYLIB", "RUBYOPT",
+    "CLASSPATH", "JAVA_HOME", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS", "GOPATH", "GOFLAGS",
+    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SOCKS_PROXY",
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS",
+};
+
+static bool is_program_variable(const char *text, size_t len) {
+    for (size_t i = 0; i < ARRAY_LENGTH(program_variables); i++) {
+        const char *word = program_variables[i];
+        size_t word_len = strlen(word);
+        bool fits = word[word_len - 1] == '_' ? len >= word_len : len == word_len;
+        if (fits && strncasecmp(word, text, word_len) == 0) return true;
+    }
+    return false;
+}
+
 int policy_binding_set_variable(struct policy_binding *binding, const char *text, size_t len, struct error *err) {
     char quoted[YAML_QUOTE_SIZE];
     bool good = len > 0 && len <= TOKEN_MAX && !is_digit(text[0]);
@@ -254,5 +281,8 @@ int policy_binding_set_variable(struct policy_binding *binding, const char *text
     if (!good)
         return error_set(err, -EINVAL, "variable \"%s\" is not the name of an environment variable; write such as GITHUB_TOKEN",
                          yaml_quote(text, len, quoted));
+    if (is_program_variable(text, len))
+        return error_set(err, -EINVAL, "variable \"%s\" changes how programs run, and would hold a placeholder; name the one from "
+                                       "which the tool takes its token, such as GITHUB_TOKEN", yaml_quote(text, len, quoted));
     return set_text(&binding->variable, text, len, err);
 }

@@ -113,7 +113,7 @@ static bool credentials_ok(const struct policy *policy) {
     for (uint32_t i = 0; i < block_count(policy, BLOCK_CREDENTIALS); i++) {
         const struct block_credential *credential = &policy->credentials[i];
         if (credential->host >= strings || credential->header >= strings || credential->path >= strings ||
-            credential->repo_root >= strings || !range_ok(credential->methods, words) ||
+            credential->name >= strings || credential->repo_root >= strings || !range_ok(credential->methods, words) ||
             !range_ok(credential->repos, words))
             return false;
     }

@@ -7,7 +7,7 @@
 #include "policy/policy.h"
 
 #define BLOCK_MAGIC 0x50535450u // "PTSP"
-#define BLOCK_VERSION 2u
+#define BLOCK_VERSION 3u
 #define BLOCK_NONE UINT32_MAX
 
 enum block_section {
@@ -45,6 +45,7 @@ struct block_entry {
 
 struct block_credential {
     uint32_t host, header; // strings
+    uint32_t name;         // string: of its binding, for people
     uint32_t path;         // string: prefix of whole segments; "": any path
     uint32_t repo_root;    // string: the segment in front of OWNER/REPO, "" if there is none
     struct block_range methods; // words; empty: any

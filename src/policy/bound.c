@@ -86,7 +86,8 @@ size_t policy_credentials(const struct policy *policy, const struct policy_crede
         }
         if (!credential_fits(policy, credential, request, path)) continue;
         ret_credentials[count++] = (struct policy_credential){
-            .rule = rule, .header = string_at(policy, credential->header), .scrub = credential->scrub,
+            .rule = rule, .header = string_at(policy, credential->header), .name = string_at(policy, credential->name),
+            .scrub = credential->scrub,
             .conditional = is_conditional(policy, credential) || credential->methods.count > 0};
     }
     return count;

@@ -184,11 +184,23 @@ static bool is_first_of_host(const struct compile *compile, const char *host) {
     return true;
 }
 
+// As --bind would have it; the operator's rules by their kind.
+static uint32_t add_binding_name(struct compile *compile, const struct policy_binding *binding,
+                                 const struct policy_binding_target *target) {
+    char text[NAME_SIZE + 256];
+    const char *kind = policy_binding_word(binding->workspace ? POLICY_BINDING_WORKSPACE : binding->kind);
+    bool one = !binding->workspace && binding->kind != POLICY_BINDING_HEADER;
+    if (one) snprintf(text, sizeof(text), "%s", kind);
+    else snprintf(text, sizeof(text), "%s:%s:%s", kind, target->host, target->header);
+    return tables_add_string(compile, text);
+}
+
 static void add_credential(struct compile *compile, const struct policy_binding *binding,
                            const struct policy_binding_target *target) {
     struct block_credential record = {
         .host = tables_add_string(compile, target->host),
         .header = tables_add_string(compile, target->header),
+        .name = add_binding_name(compile, binding, target),
         .path = binding->path ? tables_add_string(compile, binding->path) : 0,
         .repo_root = target->repo_root ? tables_add_string(compile, target->repo_root) : 0,
         .methods = add_words(compile, binding->methods, binding->method_count),

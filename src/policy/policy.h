@@ -92,6 +92,7 @@ bool policy_name_bound(const struct policy *policy, const char *name); // host w
 struct policy_credential {
     uint32_t rule;      // its number, as main gives it to the vault: the order of policy_binding_targets over the model
     const char *header; // as it is written
+    const char *name;   // of its binding, for people: "github", "header:api.example:X-Key". It lives as long as the policy
     bool scrub;         // its value is taken out of responses
     bool conditional;   // only for some methods or paths
 };

@@ -150,10 +150,15 @@ void secret_unref(struct secret *secret) {
 
 // ---- what an operator is told ----
 
-static const char *secret_why(int status, char text[64]) {
+const char *vault_secret_why(int status, char text[VAULT_WHY_SIZE]) {
     switch (status) {
     case -EINVAL:
-        return "it is empty, or has a line break, NUL or other control byte, which a header cannot hold";
+        return "it is empty, or has a line break, NUL or other control byte, which a header cannot hold (one end of line at its "
+               "end is left out)";
+    case -EILSEQ:
+        return "it begins or ends with a blank, and so would the header, which no header may; take it out of the secret";
+    case -ENOENT:
+        return "it is not there (any more)";
     case -E2BIG:
     case -EFBIG:
         return "it is longer than 32768 bytes, which no header can hold";
@@ -163,6 +168,8 @@ static const char *secret_why(int status, char text[64]) {
         return "it is not what was stored there; set it again with `penstock secret set`";
     case -ECHILD:
         return "the command failed; run it by hand to see why";
+    case -EPIPE:
+        return "the vault process ended; it is started again";
     case -EBUSY:
         return "too many commands run at once";
     case -ETIMEDOUT:
@@ -170,18 +177,23 @@ static const char *secret_why(int status, char text[64]) {
     default:
         break;
     }
-    snprintf(text, 64, "%s", strerror(-status));
+    snprintf(text, VAULT_WHY_SIZE, "%s", strerror(-status));
     return text;
 }
 
-// Once for each way to fail, until it works again. A command's words may be secret: only the first one is shown.
-static void secret_tell(struct secret *secret, const char *why) {
-    if (strncmp(secret->told, why, sizeof(secret->told) - 1) == 0) return;
-    snprintf(secret->told, sizeof(secret->told), "%s", why);
+// A command's words may be secret: only the first one is shown.
+void secret_tell(struct secret *secret, int status) {
+    char text[IPC_TEXT_SIZE], words[VAULT_WHY_SIZE], set[200] = "";
+    const char *why = vault_secret_why(status, words);
+    if (secret->told == status) return;
+    secret->told = status;
+    if (secret->kind == SECRET_STORE && status == -ENOENT)
+        snprintf(set, sizeof(set), "; put it there with `penstock secret set %.100s`", secret_place(secret));
+    if (secret->kind == SECRET_FILE && status == -ENOENT)
+        snprintf(set, sizeof(set), "; write the secret into the file");
     int shown = (int)strlen(secret->reference);
     if (secret->kind == SECRET_COMMAND) shown = (int)(4 + strcspn(secret_place(secret), " \t'\"=;|&<>()$`"));
-    char text[IPC_TEXT_SIZE];
-    snprintf(text, sizeof(text), "secret %.*s: %s", shown > 400 ? 400 : shown, secret->reference, why);
+    snprintf(text, sizeof(text), "secret %.*s: %s%s", shown > 400 ? 400 : shown, secret->reference, why, set);
     secret->pool->notice(text, secret->pool->data);
 }
 
@@ -223,7 +235,6 @@ static bool secret_adopt(struct secret *secret, uint8_t *value, size_t len) {
 }
 
 void secret_finish(struct secret *secret, int status, uint8_t *value, size_t len, uint64_t now_us) {
-    char text[64];
     secret->asked = 0;
     secret->known_us = now_us;
     if (status == 0) status = vault_secret_check(value, len, NULL);
@@ -235,9 +246,9 @@ void secret_finish(struct secret *secret, int status, uint8_t *value, size_t len
     secret->status = status;
     bool changed = secret_adopt(secret, value, len);
     if (secret->status < 0)
-        secret_tell(secret, secret_why(secret->status, text));
-    else
-        secret->told[0] = '\0';
+        secret_tell(secret, secret->status);
+    else if (secret->told != -EILSEQ || changed) // which is known only when a header is made of it
+        secret->told = 0;
     if (changed && secret->epoch > 1) secret->pool->changed(secret, secret->pool->data);
     secret_wake(&secret->waiting, secret->status);
     if (list_empty(&secret->later)) return;
@@ -266,9 +277,7 @@ void secret_fetch(struct secret *secret, struct secret_waiter *waiter, uint64_t 
     bool command = secret->kind == SECRET_COMMAND;
     if (secret->kind == SECRET_ENVIRONMENT || (command && !secret->asked && secret->known_us &&
                                                age < (secret->value ? SECRET_COMMAND_US : COMMAND_AGAIN_US))) {
-        char text[64];
-        if (secret->kind == SECRET_ENVIRONMENT && secret->status < 0)
-            secret_tell(secret, secret_why(secret->status, text));
+        if (secret->kind == SECRET_ENVIRONMENT && secret->status < 0) secret_tell(secret, secret->status);
         waiter->done(waiter, secret->status);
         return;
     }

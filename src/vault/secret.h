@@ -53,7 +53,7 @@ struct secret {
     uint8_t *output;
     size_t output_len;
     int output_status;
-    char told[160]; // the last notice about it
+    int told; // the status of the last notice about it; 0: none since it worked
     char reference[];
 };
 
@@ -84,6 +84,8 @@ void secret_fetch(struct secret *secret, struct secret_waiter *waiter, uint64_t 
 void secret_pool_look(struct secret_pool *pool, uint64_t now_us);
 // Of a reference, what is behind the kind.
 const char *secret_place(const struct secret *secret);
+// Tells the operator why it cannot be used, once for each way, until it works again.
+void secret_tell(struct secret *secret, int status);
 // The round is over. Takes value (secure memory), which may be NULL on failure.
 void secret_finish(struct secret *secret, int status, uint8_t *value, size_t len, uint64_t now_us);
 

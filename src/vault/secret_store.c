@@ -5,6 +5,8 @@
 #include "vault/secret_store.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 
 #include "base/mem.h"
 #include "base/random.h"
@@ -132,6 +134,20 @@ int vault_secret_set(const char *name, const void *value, size_t len, struct err
     secure_free(key);
     state_folder_close(&folder);
     return r;
+}
+
+int vault_secret_find(const char *name, struct error *err) {
+    struct state_folder folder;
+    int r = secret_store_name(name, err);
+    if (r == 0) r = state_folder_open(SECRET_STORE_FOLDER, false, &folder, err);
+    if (r == 0) {
+        struct stat status;
+        r = fstatat(folder.fd, name, &status, AT_SYMLINK_NOFOLLOW) == 0 ? 0 : -errno;
+        if (r < 0 && r != -ENOENT) error_set(err, r, "\"%s/%s\": %s", folder.path, name, strerror(-r));
+        state_folder_close(&folder);
+    }
+    if (r != -ENOENT) return r;
+    return error_set(err, r, "it is not in the store; put it there with `penstock secret set %s`", name);
 }
 
 int vault_secret_remove(const char *name, struct error *err) {

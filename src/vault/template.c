@@ -43,7 +43,8 @@ int template_fill(const char *value, bool basic, const uint8_t *secret, size_t l
         r = template_copy(value, secret, len, ret_value, size);
     }
     if (r < 0) return r;
-    return r == 0 || blank(ret_value[0]) || blank(ret_value[r - 1]) ? -EINVAL : r;
+    if (r == 0) return -EINVAL;
+    return blank(ret_value[0]) || blank(ret_value[r - 1]) ? -EILSEQ : r;
 }
 
 size_t template_size(const char *value, size_t len) {

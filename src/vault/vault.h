@@ -60,8 +60,13 @@ int vault_state_folder(bool make, char **ret_path, struct error *err);
 // Whether a value can be (part of) a header: not empty, not too long, no CR, LF, NUL. 0, or negative with a message,
 // which never holds the value.
 int vault_secret_check(const void *value, size_t len, struct error *err);
+// What a status of IPC_VALUE means, for people, without the secret or where it is. Returns text.
+#define VAULT_WHY_SIZE 128
+const char *vault_secret_why(int status, char text[VAULT_WHY_SIZE]);
 // Stores a value under a name, in place of the one before. 0, or a negative errno with a message.
 int vault_secret_set(const char *name, const void *value, size_t len, struct error *err);
+// Whether there is one. 0, or a negative errno with a message.
+int vault_secret_find(const char *name, struct error *err);
 // -ENOENT with a message if there is none.
 int vault_secret_remove(const char *name, struct error *err);
 // All names, sorted.

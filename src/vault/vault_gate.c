@@ -88,7 +88,7 @@ static int send_leaf(struct vault_gate *gate, uint32_t rule) {
 
 static int send_value(struct vault_gate *gate, const struct gate_ask *ask) {
     struct vault_rule *rule = &gate->rules->rules[ask->rule];
-    const struct secret *secret = rule->secret;
+    struct secret *secret = rule->secret;
     struct ipc_value answer = {.id = ask->id, .rule = ask->rule, .epoch = secret ? secret->epoch : 1};
     const uint8_t *plain = secret && secret->value ? secret->value : (const uint8_t *)"";
     size_t len = secret && secret->value ? secret->len : 0, size = template_size(rule->value, len);
@@ -98,6 +98,7 @@ static int send_value(struct vault_gate *gate, const struct gate_ask *ask) {
     // The value of this moment: since the question was ready it may have become another one, or none.
     if (r == 0 && secret && !secret->value) r = secret->status < 0 ? secret->status : -EIO;
     if (r == 0) r = template_fill(rule->value, rule->basic, plain, len, value, size);
+    if (r == -EILSEQ && secret) secret_tell(secret, r);
     answer.status = r < 0 ? r : 0;
     answer.length = r < 0 ? 0 : (uint32_t)r;
     r = channel_send_tail(gate->channel, IPC_VALUE, &answer, sizeof(answer), value, answer.length);

@@ -160,6 +160,7 @@ struct ipc_decision {
     uint8_t verdict;   // enum policy_verdict
     uint8_t reason;    // enum policy_reason
     uint16_t port;
+    uint16_t credentials; // bit i: the header that is the i-th one bound to the name was added to this request
     uint8_t app;       // enum policy_app
     uint32_t rule;     // index in the policy of this generation, or POLICY_RULE_NONE
     uint64_t generation;

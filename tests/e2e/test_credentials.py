@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which requests get which credential, where secrets come from, how they change, and what happens without. Rules: CREDENTIALS.md."""
 import base64
+import json
 import os
 import re
 import signal
@@ -113,6 +114,31 @@ def test_mistral_api(box, guest):
     assert sent == ["Bearer " + MODEL] and "lab-small" in answers[0].body, answers
 
 
+def test_the_log_says_which(box, guest):
+    """The binding, where its value was added, and nothing where none was."""
+    def credentials_of(host, path, count):
+        before = len(guest.log(event="decision", protocol="tcp", name=host))
+        guest.run(f"curl -sS https://{host}{path}")
+        guest.run(f"curl -sS --http1.1 https://{host}{path}")
+        lines = guest.log(event="decision", protocol="tcp", name=host)[before:]
+        assert len(lines) == count and all(line["verdict"] == "allow" for line in lines), lines
+        return [line.get("credential") for line in lines]
+    assert credentials_of("github.com", "/octo/hello/info/refs", 2) == ["github"] * 2
+    assert credentials_of("api.github.com", "/user", 2) == [None] * 2
+    assert credentials_of("keys.example", "/headers", 2) == ["header:keys.example:Authorization"] * 2
+    assert credentials_of("v4.example", "/", 2) == [None] * 2
+
+
+def test_check_says_which(box):
+    options = ["--allow", "github.com", "--allow", "api.github.com", "--allow", "v4.example", "--bind", "github:octo/hello=env:NONE"]
+    for url, wanted in (("https://github.com/octo/hello", "github"), ("https://api.github.com/user", None), ("https://v4.example/", None)):
+        result = box.raw("check", "--json", *options, url)
+        assert result.code == 0 and json.loads(result.out)["credential"] == wanted, result
+    assert "credential: github\n" in box.raw("check", *options, "https://github.com/octo/hello").out
+    text = box.raw("check", *options, "https://api.github.com/user").out
+    assert "credential: none for a GET of this path\n  bound to the host: github in octo/hello" in text, text
+
+
 # ---- sources ----
 
 def test_sources(box, guest, secrets):
@@ -167,12 +193,18 @@ def test_rotation_in_the_store(box):
 
 # ---- without a secret ----
 
-WITHOUT = {"missing file": ("file:{folder}/nowhere", None), "empty file": ("file:{folder}/empty", ""),
+# What is not there at the start is refused then: the first three go once it has started.
+WITHOUT = {"missing file": ("file:{folder}/nowhere", "labtok_was_there"), "empty file": ("file:{folder}/empty", ""),
            "two lines": ("file:{folder}/lines", "labtok_a\nX-Evil: b"), "carriage return": ("file:{folder}/cr", "labtok_a\rb"),
            "NUL": ("file:{folder}/nul", "labtok_\0b"), "too long": ("file:{folder}/long", "labtok_" + "a" * 40000),
-           "a folder": ("file:{folder}", None), "not in the store": ("store:nosuch", None),
+           "a folder": ("file:{folder}/folder", "labtok_was_no_folder"), "not in the store": ("store:nosuch", None),
            "command that fails": ("cmd:echo labtok_half; exit 3", None), "command that says nothing": ("cmd:true", None),
            "command that says two lines": ("cmd:printf 'labtok_a\\nb\\n'", None)}
+
+NO_HEADER = "it is empty, or has a line break, NUL or other control byte, which a header cannot hold"
+REASONS = {"missing file": "it is not there", "empty file": NO_HEADER, "two lines": NO_HEADER, "carriage return": NO_HEADER, "NUL": NO_HEADER,
+           "too long": "it is longer than 32768 bytes", "a folder": "it is not a regular file", "not in the store": "it is not there",
+           "command that fails": "the command failed", "command that says nothing": NO_HEADER, "command that says two lines": NO_HEADER}
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +218,13 @@ def without(box):
             secrets.put(reference.rpartition("/")[2], text)
         credentials.append({"host": hosts[kind], "header": "X-Key", "secret": reference.format(folder=secrets.folder)})
     box.lab.service("bound")
+    state = {"PENSTOCK_STATE_FOLDER": os.path.join(box.home, "state")}
+    assert box.raw("secret", "set", "nosuch", input=b"labtok_was_stored", env=state).code == 0
     with Guest(box, credentials) as started:
+        os.remove(secrets.path("nowhere"))
+        os.remove(secrets.path("folder"))
+        os.mkdir(secrets.path("folder"))
+        assert box.raw("secret", "rm", "nosuch", env=state).code == 0
         yield started, hosts
 
 
@@ -197,10 +235,16 @@ def test_no_secret_no_request(box, without, kind):
     for version in ("--http1.1", "--http2"):
         done, seen = since(box, lambda: guest.run(f"curl -sS -i {version} https://{hosts[kind]}/headers"))
         assert re.match(r"HTTP/(1\.1|2) 502 ", done["out"]) and "binding_failed" in done["out"], done
+        assert '"hint":"the credential of this host cannot be had: ' + REASONS[kind] in done["out"], done
         assert not [entry for entry in seen if entry.get("event") in (None, "request")], seen
         assert "labtok" not in done["out"] + done["err"] + guest.stderr() + str(guest.log())
     assert not [entry for entry in box.lab.http_requests()[before:] if entry["host"] == hosts[kind]]
-    assert "binding_failed" in [line["reason"] for line in guest.log(name=hosts[kind])], guest.log()
+    for line in guest.log(name=hosts[kind], reason="binding_failed"):
+        assert line["hint"].startswith("the credential of this host cannot be had: " + REASONS[kind]), line
+    assert len(guest.log(name=hosts[kind], reason="binding_failed")) == 2, guest.log()
+    reference = WITHOUT[kind][0].format(folder=Secrets(box, "without").folder)
+    told = f"penstock: secret {reference.split(' ')[0].split(';')[0]}: {REASONS[kind]}"
+    assert wait_for(lambda: told in guest.stderr()) and guest.stderr().count(told) == 1, (told, guest.stderr())
 
 
 def test_command_without_end(box):
@@ -226,6 +270,33 @@ def test_command_is_run_once_for_many_requests(box):
 def test_variable_that_is_not_set(box):
     result = box.raw(*box.arguments("--allow github.com --allow api.github.com --bind github", ["true"]))
     assert result.code == 125 and "GITHUB_TOKEN" in result.err and result.err.count("\n") == 1, result
+
+
+MISSING = [("file:~/none", "secret file:~/none: there is no such file; write the secret into it"),
+           ("file:/none", "secret file:/none: there is no such file"), ("file:/mnt", "secret file:/mnt: it is not a regular file"),
+           ("store:nosuch", "secret store:nosuch: it is not in the store; put it there with `penstock secret set nosuch`"),
+           ("env:NONE", "secret env:NONE: the variable is not set; export it")]
+
+
+@pytest.mark.parametrize("secret,message", MISSING, ids=[secret for secret, _ in MISSING])
+def test_secret_that_is_not_there(box, secret, message):
+    """Said before anything runs, with what to do; `check` warns, as the policy is valid elsewhere."""
+    options = ["--allow", "keys.example", "--bind", f"header:keys.example:X={secret}"]
+    result = box.run(options, "echo", "it ran")
+    assert result.code == 125 and message in result.err and result.err.count("\n") == 1 and not result.out, result
+    result = box.raw("check", *options)
+    assert result.code == 0 and message in result.err and result.err.count("\n") == 1, result
+
+
+def test_secret_below_the_home_folder(box):
+    path = os.path.join(box.home, "in-home")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("labtok_home\n")
+    box.give(path)
+    box.lab.service("bound")
+    options = ["--allow", "keys.example", "--bind", "header:keys.example:X-Key=file:~/in-home"]
+    result, seen = since(box, lambda: box.run(options, "sh", "-c", "curl -sS https://keys.example/headers; cat ~/in-home"), event="request")
+    assert got(seen, "x-key") == [["labtok_home"]] and "labtok_home" not in result.out.partition("}")[2] and "No such file" in result.err, result
 
 
 # ---- building ----

@@ -44,10 +44,39 @@ def test_bad_certificate(box, guest, host, alpn):
     assert "labtok" not in str(seen)
 
 
-def test_the_log_says_why(guest):
-    guest.run("curl -sS --max-time 10 https://expired.example/headers")
-    text = str(guest.log(name="expired.example")) + guest.stderr()
-    assert re.search("(?i)certificate|upstream|tls", text), text
+def test_the_log_says_why(box):
+    """What is wrong with a certificate, ours or the server's, and what to do: in the log, in the answer and at the end."""
+    secrets, roots = Secrets(box, "why"), box.file("lab-roots.pem", open(box.lab.ca, encoding="utf-8").read())
+    hosts = {"expired.example": "certificate has expired", "wrongname.example": "hostname mismatch",
+             "selfsigned.example": "self-signed certificate; if its authority is yours, name that with --upstream-ca FILE",
+             "unknownca.example": "unable to get local issuer certificate; if its authority is yours, name that with --upstream-ca FILE"}
+    trust = "let it use the file in SSL_CERT_FILE, or trust what `penstock ca export` prints"
+    with Guest(box, bearer(secrets, [*hosts, HOST, "h2.example", "keys.example"])) as guest:
+        for host, words in hosts.items():
+            why = "the server's certificate is not accepted: " + words
+            for version in ("--http1.1", "--http2"):
+                done = guest.run(f"curl -sS {version} --max-time 10 https://{host}/headers")
+                assert f'"hint":"{why}"' in done["out"], done
+            lines = guest.log(name=host, event="decision", protocol="tcp")
+            assert [(line["reason"], line["hint"]) for line in lines] == [("upstream_failed", why)] * 2, lines
+        # Clients that know other authorities: one says so, one goes away after the handshake, as those do that look at it then.
+        done = guest.run(f"curl -sS --cacert {roots} --capath /none https://{HOST}/headers")
+        assert done["code"] == 60, done
+        (line,) = guest.log(name=HOST, event="decision", protocol="tcp")
+        assert (line["verdict"], line["reason"]) == ("deny", "binding_failed") and line["hint"].startswith("the client does not accept"), line
+        assert trust in line["hint"], line
+        script = ("import socket, ssl, sys\ncontext = ssl._create_unverified_context()\ncontext.set_alpn_protocols(sys.argv[2:])\n"
+                  "context.wrap_socket(socket.create_connection((sys.argv[1], 443)), server_hostname=sys.argv[1]).close()")
+        for host, protocol in (("h2.example", "h2"), ("keys.example", "http/1.1")):
+            assert guest.run("/usr/bin/python3", "-c", script, host, protocol)["code"] == 0
+            end = time.monotonic() + 10
+            while not (lines := guest.log(name=host, event="decision", protocol="tcp")) and time.monotonic() < end:
+                time.sleep(0.05)
+            assert [(line["verdict"], line["reason"]) for line in lines] == [("allow", "allowed_name")], lines
+            assert lines[0]["hint"].startswith("the client ended the connection before its first request") and trust in lines[0]["hint"], lines
+    for host, words in hosts.items():
+        assert f"penstock: failed tcp {host}:443 (upstream_failed) 2 times; the server's certificate is not accepted: {words}\n" in guest.stderr()
+    assert f"penstock: failed tcp {HOST}:443 (binding_failed) 1 time; the client does not accept the certificate" in guest.stderr()
 
 
 def test_insecure_clients_change_nothing(box, guest):

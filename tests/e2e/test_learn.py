@@ -82,6 +82,24 @@ allow:
     ports: [80]""".split("\n")
 
 
+def test_bindings_are_kept(box):
+    """By reference, with their hosts: what is written runs as it is."""
+    secret = os.path.join(box.home, "learned-secret")
+    with open(secret, "w", encoding="utf-8") as file:
+        file.write("labtok_learned\n")
+    box.give(secret)
+    options = (f"--allow v4.example --allow both.example --bind header:v4.example:X-Key=file:{secret} "
+               "--bind header:both.example:X-Key:k={secret}=env:LEARNED")
+    env = {"LEARNED": "labtok_variable"}
+    first = learn(box, options, "curl", "-sS", "https://v4.example/", env=env)
+    assert first.code == 0, first
+    text = text_of(box)
+    assert "labtok" not in text and f'secret: "file:{secret}"' in text and 'value: "k={secret}"' in text, text
+    again = box.run("--policy learned.yaml", "curl", "-sS", "https://v4.example/", env=env)
+    assert again.code == 0 and denials(again) == [], (again, text)
+    assert [line["credential"] for line in again.log if line.get("credential")] == ["header:v4.example:X-Key"], again
+
+
 def test_counts_presets_and_log(box):
     result = learn(box, "", "sh", "-c", f"for i in 1 2 3; do curl -s --cacert {box.lab.ca} https://pypi.org/zen; done; "
                                         "curl -s http://both.example/ http://both.example/headers >/dev/null; "

@@ -23,6 +23,7 @@
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 enum fault_kind { FAULT_MEMORY, FAULT_DESCRIPTOR, FAULT_KINDS };
@@ -40,6 +41,7 @@ struct fault_plan {
     int32_t processes[PROCESSES];                      // of any role
     struct { int32_t pid, status; } reaped[PROCESSES]; // by any process
     uint32_t sites[SITES]; // what may be return addresses on the stack of the call that failed, relative to the program
+    uint32_t own;        // `signal` came while the program's own code ran, or from abort(); 0: while a library's did
 };
 
 static struct fault_plan *plan; // NULL: not started yet, or no file
@@ -168,8 +170,22 @@ pid_t waitpid(pid_t pid, int *ret_status, int options) {
     return got;
 }
 
-static void died(int number) {
+static uintptr_t instruction_of(const ucontext_t *context) {
+#if defined(__x86_64__)
+    return (uintptr_t)context->uc_mcontext.gregs[REG_RIP];
+#elif defined(__aarch64__)
+    return (uintptr_t)context->uc_mcontext.pc;
+#else
+    (void)context;
+    return (uintptr_t)&__executable_start; // nothing is a library's
+#endif
+}
+
+static void died(int number, siginfo_t *info, void *context) {
+    uintptr_t at = instruction_of(context);
+    (void)info;
     plan->signal = (uint32_t)number;
+    plan->own = number == SIGABRT || (at >= (uintptr_t)&__executable_start && at < (uintptr_t)&etext);
     note_sites();
     _exit(128 + number);
 }
@@ -187,7 +203,8 @@ __attribute__((constructor)) static void start(int argc, char **argv) {
     if (shared == MAP_FAILED) return;
     while (role < ROLES && strcmp(roles[role], argv[1]) != 0) role++;
     if (role == ROLES) return;
-    for (size_t i = 0; i < sizeof(deadly) / sizeof(deadly[0]) && !__interceptor_malloc; i++) signal(deadly[i], died);
+    struct sigaction action = {.sa_sigaction = died, .sa_flags = SA_SIGINFO};
+    for (size_t i = 0; i < sizeof(deadly) / sizeof(deadly[0]) && !__interceptor_malloc; i++) sigaction(deadly[i], &action, NULL);
     plan = shared;
     if (plan->process_count < PROCESSES) plan->processes[plan->process_count++] = getpid();
 }

@@ -144,7 +144,7 @@ static void test_check_json(void **state) {
         RUN("check", "--allow", "a.org:8443", "--json", "--resolved", "93.184.216.34", "https://a.org:8443/");
     assert_string_equal(
         output.out, "{\"verdict\":\"allow\",\"reason\":\"allowed_name\",\"rule\":\"allow https a.org:8443\",\"source\":"
-                    "\"--allow a.org:8443\",\"name\":\"a.org\",\"address\":\"93.184.216.34\",\"port\":8443,\"hint\":null}\n");
+                    "\"--allow a.org:8443\",\"name\":\"a.org\",\"address\":\"93.184.216.34\",\"port\":8443,\"credential\":null,\"hint\":null}\n");
     output = RUN("check", "--network", "all", "--json", "tcp://8.8.8.8:53");
     assert_json(output, "name", NULL);
     assert_json(output, "address", "8.8.8.8");
@@ -154,6 +154,18 @@ static void test_check_json(void **state) {
     assert_json(output, "port", NULL);
     assert_json(output, "reason", "dns_name_denied");
     assert_json(output, "hint", "--allow a.org");
+    // What is invalid is told in JSON as well, wherever the option stands.
+    output = RUN("check", "--allow", "https://a.org", "--json");
+    assert_int_equal(output.status, 2);
+    assert_string_equal(output.err, "penstock: --allow: \"https://a.org\" has a scheme; write \"a.org\"\n");
+    assert_string_equal(output.out, "{\"valid\":false,\"error\":\"--allow: \\\"https://a.org\\\" has a scheme; write "
+                                    "\\\"a.org\\\"\"}\n");
+    assert_json(RUN("check", "--json", "--policy", "/nonexistent"), "error",
+                "policy file \"/nonexistent\" cannot be read: No such file or directory; name a readable file");
+    assert_json(RUN("check", "--json", "--nosuch"), "error", "unknown option \"--nosuch\"");
+    output = RUN("check", "--json", "gopher://a.org");
+    assert_int_equal(output.status, 2);
+    assert_non_null(strstr(output.out, "\"valid\":false"));
 }
 
 static void test_check_invalid(void **state) {

@@ -137,8 +137,23 @@ static void test_judge(void **state) {
     assert_verdict(judge(POLICY, "dns://b.org", NULL, 0), POLICY_DENY, POLICY_DNS_NAME_DENIED, NULL);
 }
 
+// What the client would send: up to the fragment, and "/" where nothing stands.
+static void test_path(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {
+        {"https://a.org", "/"}, {"https://a.org?x=/y", "/"}, {"https://a.org#/x", "/"}, {"https://a.org/x/y?z#f", "/x/y?z"},
+        {"https://u:p@a.org:8443/x", "/x"}, {"https://a.org\\x", "\\x"},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        struct request request;
+        assert_int_equal(request_parse(cases[i][0], strlen(cases[i][0]), &request, NULL), 0);
+        assert_int_equal(request.path_len, strlen(cases[i][1]));
+        assert_memory_equal(request.path, cases[i][1], request.path_len);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_good), cmocka_unit_test(test_bad),
-                                       cmocka_unit_test(test_judge)};
+                                       cmocka_unit_test(test_judge), cmocka_unit_test(test_path)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,6 +16,7 @@
 #include "daemon/daemon.h"
 #include "daemon/helper.h"
 #include "policy/model.h"
+#include "vault/vault.h"
 
 static struct policy_model *bound(const char *first, const char *second) {
     struct policy_model *model = policy_model_new(POLICY_DIALECT_NATIVE);
@@ -164,6 +165,63 @@ static void test_relative(void **state) {
     credentials_free(credentials);
 }
 
+static int look(const char *reference, struct error *err) {
+    char binding[512];
+    snprintf(binding, sizeof(binding), "header:x.example:X-Key=%s", reference);
+    struct policy_model *model = bound(binding, NULL);
+    *err = (struct error){0};
+    int r = daemon_secret_look(&model->bindings[0], err);
+    policy_model_free(model);
+    return r;
+}
+
+// Where a secret is said to be: found or not before anything starts, and what to do.
+static void test_places(void **state) {
+    (void)state;
+    struct credentials *credentials = NULL;
+    struct error err;
+    char home[] = "/tmp/penstock-home-XXXXXX", token[64];
+    assert_non_null(mkdtemp(home));
+    setenv("HOME", home, 1);
+    snprintf(token, sizeof(token), "%s/token", home);
+    int fd = open(token, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(look("file:~/token", &err), 0);
+    assert_int_equal(make("header:x.example:X-Key=file:~/token", NULL, &credentials, &err), 0);
+    assert_string_equal(credentials_file(credentials, 0), token);
+    credentials_free(credentials);
+    setenv("SET", "x", 1);
+    assert_int_equal(vault_secret_set("kept", "labtok", 6, &err), 0);
+    static const char *const there[] = {"store:kept", "env:SET", "cmd:nosuch"};
+    for (size_t i = 0; i < ARRAY_LENGTH(there); i++)
+        if (look(there[i], &err) < 0) fail_msg("%s: %s", there[i], err.text);
+    static const struct {
+        const char *reference;
+        int status;
+        const char *says;
+    } missing[] = {
+        {"file:~/none", -ENOENT, "secret file:~/none: there is no such file; write the secret into it"},
+        {"file:none", -ENOENT, "secret file:none: there is no such file (from the working directory)"},
+        {"file:~root/token", -EINVAL, "only ~/ stands for a home folder"},
+        {"file:~", -EINVAL, "only ~/ stands for a home folder"},
+        {"file:~/", -EINVAL, "it is not a regular file"},
+        {"file:~/token/below", -ENOENT, "there is no such file"},
+        {"store:nosuch", -ENOENT, "secret store:nosuch: it is not in the store; put it there with `penstock secret set nosuch`"},
+        {"store:../kept", -EINVAL, "is not a name for a secret"},
+        {"env:NONE", -ENOENT, "secret env:NONE: the variable is not set; export it"},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(missing); i++) {
+        assert_int_equal(look(missing[i].reference, &err), missing[i].status);
+        if (!strstr(err.text, missing[i].says)) fail_msg("expected \"%s\" in \"%s\"", missing[i].says, err.text);
+    }
+    unsetenv("HOME");
+    assert_int_equal(make("header:x.example:X-Key=file:~/token", NULL, &credentials, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "HOME is not set"));
+    remove(token);
+    remove(home);
+}
+
 // What the policy itself has goes the way of a variable, and is no longer in the policy.
 static void test_literal(void **state) {
     (void)state;
@@ -309,6 +367,7 @@ static void test_variables(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_life), cmocka_unit_test(test_refused),
                                        cmocka_unit_test(test_copies), cmocka_unit_test(test_literal), cmocka_unit_test(test_relative),
+                                       cmocka_unit_test(test_places),
                                        cmocka_unit_test_setup_teardown(test_commands, setup_commands, NULL),
                                        cmocka_unit_test_teardown(test_variables, teardown_commands)};
     int status;
@@ -323,7 +382,7 @@ int main(int argc, char **argv) {
         return 1;
     }
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    static const char *const parts[] = {"ca/authority", "ca/.lock", "ca", ""};
+    static const char *const parts[] = {"ca/authority", "ca/.lock", "ca", "secrets/kept", "secrets/.key", "secrets/.lock", "secrets", ""};
     for (size_t i = 0; i < ARRAY_LENGTH(parts); i++) {
         char path[256];
         snprintf(path, sizeof(path), "%s/%s", getenv("PENSTOCK_STATE_FOLDER"), parts[i]);

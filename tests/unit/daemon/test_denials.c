@@ -91,6 +91,8 @@ static void test_without_a_hint(void **state) {
     struct denials *denials = denials_new();
     add(denials, POLICY_DNS, "a.example", 53, POLICY_DNS_FAILED, "");
     add(denials, POLICY_TCP, "b.example", 443, POLICY_UPSTREAM_FAILED, "");
+    add(denials, POLICY_TCP, "e.example", 443, POLICY_UPSTREAM_FAILED, "why; what to do");
+    add(denials, POLICY_TCP, "f.example", 443, POLICY_BINDING_FAILED, "why not");
     add(denials, POLICY_TCP, "8.8.4.4", 443, POLICY_PRIVATE_ADDRESS, "");
     add(denials, POLICY_TCP, "10.0.0.1", 443, POLICY_PRIVATE_ADDRESS, "");
     add(denials, POLICY_TCP, "c.example", 443, POLICY_NODE_OWN_ADDRESS, "");
@@ -98,6 +100,8 @@ static void test_without_a_hint(void **state) {
     assert_printed(denials, "p.yaml", false,
                    "penstock: failed dns a.example (dns_failed) 1 time\n"
                    "penstock: failed tcp b.example:443 (upstream_failed) 1 time\n"
+                   "penstock: failed tcp e.example:443 (upstream_failed) 1 time; why; what to do\n"
+                   "penstock: failed tcp f.example:443 (binding_failed) 1 time; why not\n"
                    "penstock: denied tcp 8.8.4.4:443 (private_address) 1 time; this machine's own address\n"
                    "penstock: denied tcp 10.0.0.1:443 (private_address) 1 time\n"
                    "penstock: denied tcp c.example:443 (node_own_address) 1 time; this machine's own address\n"

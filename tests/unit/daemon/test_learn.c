@@ -311,11 +311,98 @@ static void test_file(void **state) {
     policy_model_free(model);
 }
 
+// Bindings stay, by their references; a host that was not reached stays open for its own.
+static void test_credentials(void **state) {
+    (void)state;
+    static const char given[] =
+        "version: 1\n"
+        "allow: [{host: github.com}, {host: api.github.com}, {host: a.example, ports: [8443, '9000-9010']}, {host: '*.b.example'}]\n"
+        "credentials:\n"
+        "  - {binding: github, repos: [octo/hello]}\n"
+        "  - {host: a.example, header: X-Key, value: 'k=\"{secret}\\', secret: 'cmd:printf \"%s\" x', path: /v1, methods: [GET, PUT]}\n"
+        "  - {host: x.b.example, basic: robot, secret: 'store:robot', variable: ROBOT_TOKEN, scrub: true}\n";
+    const struct record_words words[] = {
+        {POLICY_TCP, POLICY_APP_TLS, "github.com", "192.0.2.1", 443, 2, POLICY_ALLOWED_NAME},
+        {POLICY_DNS, POLICY_APP_UNKNOWN, "x.b.example", NULL, 53, 1, POLICY_ALLOWED_NAME},
+    };
+    struct policy_model *model = NULL;
+    struct error err = {0};
+    if (policy_read(given, strlen(given), "given", POLICY_DIALECT_AUTO, &model, &err) < 0) fail_msg("%s", err.text);
+    struct learn *learn = learn_of(model);
+    feed(learn, words, ARRAY_LENGTH(words));
+    char *text = learn_text(learn);
+    assert_non_null(text);
+    assert_string_equal(body_of(text), HEAD "allow:\n"
+                                       "  # https, 2 times; part of the preset @github\n"
+                                       "  - host: \"github.com\"\n"
+                                       "  # only looked up, 1 time\n"
+                                       "  - host: \"x.b.example\"\n"
+                                       "  # not reached; its credential is kept\n"
+                                       "  - host: \"api.github.com\"\n"
+                                       "  # not reached; its credential is kept\n"
+                                       "  - host: \"a.example\"\n"
+                                       "    ports: [\"8443-8443\", \"9000-9010\"]\n"
+                                       "credentials:\n"
+                                       "  - binding: github\n"
+                                       "    repos: [\"octo/hello\"]\n"
+                                       "  - host: \"a.example\"\n"
+                                       "    header: \"X-Key\"\n"
+                                       "    value: \"k=\\\"{secret}\\\\\"\n"
+                                       "    secret: \"cmd:printf \\\"%s\\\" x\"\n"
+                                       "    path: \"/v1\"\n"
+                                       "    methods: [\"GET\", \"PUT\"]\n"
+                                       "  - host: \"x.b.example\"\n"
+                                       "    header: \"Authorization\"\n"
+                                       "    value: \"robot:{secret}\"\n"
+                                       "    basic: true\n"
+                                       "    secret: \"store:robot\"\n"
+                                       "    variable: \"ROBOT_TOKEN\"\n"
+                                       "    scrub: true\n");
+    assert_allows(text, words, ARRAY_LENGTH(words));
+    struct policy_model *again = NULL;
+    assert_int_equal(policy_read(text, strlen(text), "again", POLICY_DIALECT_AUTO, &again, &err), 0);
+    if (policy_check_type(again, POLICY_TYPE_PROCESS, &err) < 0) fail_msg("%s", err.text);
+    assert_int_equal(again->binding_count, 3);
+    for (size_t i = 0; i < 3; i++) {
+        char before[POLICY_BINDING_TEXT_SIZE], after[POLICY_BINDING_TEXT_SIZE];
+        assert_string_equal(policy_binding_text(&again->bindings[i], after), policy_binding_text(&model->bindings[i], before));
+    }
+    struct stat status;
+    assert_int_equal(learn_write(learn, &err), 0);
+    assert_int_equal(stat(path, &status), 0);
+    assert_int_equal(status.st_mode & 0777, 0600); // a command may hold what it should not
+    unlink(path);
+    free(text);
+    policy_model_free(again);
+    daemon_learn_free(learn);
+    policy_model_free(model);
+}
+
+// A value that an E2B policy holds itself is not written.
+static void test_values_stay_out(void **state) {
+    (void)state;
+    static const char given[] = "{\"allow_internet_access\": false, \"network\": {\"rules\": {\"x.example\": "
+                                "[{\"transform\": {\"headers\": {\"X-Key\": \"inline-value\"}}}]}}}";
+    struct policy_model *model = NULL;
+    struct error err = {0};
+    if (policy_read(given, strlen(given), "given", POLICY_DIALECT_E2B, &model, &err) < 0) fail_msg("%s", err.text);
+    struct learn *learn = learn_of(model);
+    char *text = learn_text(learn);
+    assert_non_null(text);
+    assert_null(strstr(text, "inline-value"));
+    assert_non_null(strstr(text, "# header X-Key of x.example is left out"));
+    assert_allows(text, NULL, 0);
+    free(text);
+    daemon_learn_free(learn);
+    policy_model_free(model);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),  cmocka_unit_test(test_covered),   cmocka_unit_test(test_addresses),
         cmocka_unit_test(test_given),  cmocka_unit_test(test_odd_names), cmocka_unit_test(test_what_is_not_learned),
-        cmocka_unit_test(test_limits), cmocka_unit_test(test_file),
+        cmocka_unit_test(test_limits), cmocka_unit_test(test_credentials), cmocka_unit_test(test_values_stay_out),
+        cmocka_unit_test(test_file),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -72,11 +72,17 @@ static const struct {
     {"{host: a.example, header: X, secret: 'env:A', path: '/a?b'}", "path \"/a?b\""},
     {"{host: a.example, header: X, secret: 'env:A', methods: []}", "methods is an empty list"},
     {"{host: a.example, header: X, secret: 'env:A', methods: [get]}", "\"get\" is not an HTTP method"},
+    {"{host: a.example, header: X, secret: 'env:A', methods: [GET, GTE]}", "\"GTE\" is not an HTTP method"},
+    {"{host: a.example, header: X, secret: 'env:A', methods: [TRACK]}", "method \"TRACK\" never gets a credential"},
     {"{host: a.example, header: X, secret: 'env:A', methods: ['G T']}", "\"G T\" is not an HTTP method"},
     {"{host: a.example, header: X, secret: 'env:A', methods: [TRACE]}", "method \"TRACE\" never gets a credential"},
     {"{host: a.example, header: X, secret: 'env:A', variable: 1A}", "variable \"1A\""},
     {"{host: a.example, header: X, secret: 'env:A', variable: 'A=B'}", "variable \"A=B\""},
     {"{host: a.example, header: X, secret: 'env:A', variable: ''}", "variable \"\""},
+    {"{host: a.example, header: X, secret: 'env:A', variable: PATH}", "variable \"PATH\" changes how programs run"},
+    {"{host: a.example, header: X, secret: 'env:A', variable: LD_PRELOAD}", "variable \"LD_PRELOAD\" changes how programs run"},
+    {"{host: a.example, header: X, secret: 'env:A', variable: https_proxy}", "variable \"https_proxy\" changes how programs run"},
+    {"{host: a.example, header: X, secret: 'env:A', variable: SHELL}", "variable \"SHELL\" changes how programs run"},
     {"{host: a.example, header: X, secret: 'env:A', scrub: 1}", "scrub must be true or false"},
     {"{host: a.example, header: X, secret: 'env:A', repos: [a/b]}", "repos does not go with binding: header"},
     {"{host: a.example, secret: 'env:A'}", "has no header name"},
@@ -87,6 +93,8 @@ static const struct {
     {"{host: a.example, basic: true, secret: 'env:A'}", "no USER:PASSWORD in its value"},
     {"{host: a.example, basic: true, value: '{secret}', secret: 'env:A'}", "no USER:PASSWORD in its value"},
     {"{host: a.example, header: X, value: '{secret', secret: 'env:A'}", "a secret that its value does not use"},
+    {"{host: a.example, header: X, value: " MARK "}", "has a value without {secret}"},
+    {"{host: a.example, value: 'u:" MARK "', basic: true}", "has a value without {secret}"},
     {"{host: a.example, header: X, value: ' {secret}', secret: 'env:A'}", "begins or ends with a blank"},
     {"{host: a.example, header: X, value: \"" MARK "\\r\\n\", secret: 'env:A'}", "line break"},
     {"{host: a.example, header: X, value: \"a\\0" MARK "\", secret: 'env:A'}", "line break"},
@@ -125,6 +133,8 @@ static void test_native_refused(void **state) {
         snprintf(text, sizeof(text), "%scredentials: [%s]\n", OPEN, native_refused[i].entries);
         refused(text, POLICY_DIALECT_NATIVE, native_refused[i].says);
     }
+    policy_model_free(model_of(OPEN "credentials: [{host: a.example, header: X, secret: 'env:A', variable: LDAP_TOKEN}]\n",
+                               POLICY_DIALECT_NATIVE)); // begins as one of those that are refused
     // One secret for two hosts, with its own name for the placeholder.
     policy_model_free(model_of(OPEN "credentials: [{host: a.example, header: X, secret: 'env:A', variable: A},\n"
                                     "  {host: b.example, header: X, secret: 'env:A'}]\n", POLICY_DIALECT_NATIVE));
@@ -170,6 +180,8 @@ static void test_options(void **state) {
         assert_int_equal(policy_model_bind(model, bad[i], "--bind", &err), -EINVAL);
         if (strstr(err.text, MARK)) fail_msg("a secret in \"%s\"", err.text);
     }
+    assert_int_equal(policy_model_bind(model, "header:a.org:X:" MARK, "--bind", &err), -EINVAL);
+    assert_non_null(strstr(err.text, "\"header:a.org:X\": the binding for a.org has a value without {secret}"));
     assert_int_equal(policy_model_bind(model, "header:a.org:8443:X-Key:{secret}=env:A", "--bind", &err), -EINVAL);
     assert_non_null(strstr(err.text, "\"a.org:8443\" has a port"));
     assert_int_equal(model->binding_count, 2);
@@ -265,6 +277,7 @@ static void test_workspace_refused(void **state) {
     } cases[] = {
         {"credentials: {workspace: [{binding: workspace}]}\n", "a rule cannot be binding: workspace"},
         {"credentials: {workspace: [{host: a.example, header: X, secret: " MARK "}]}\n", "node.yaml:1: secret \"...\""},
+        {"credentials: {workspace: [{host: a.example, header: X, value: " MARK "}]}\n", "has a value without {secret}"},
         {"credentials: {workspaces: []}\n", "did you mean \"workspace\"?"},
         {"credentials: {workspace: [{binding: github}, {binding: github}]}\n", "two bindings set header Authorization"},
     };

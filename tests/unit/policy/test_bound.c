@@ -416,6 +416,28 @@ static void check_readings(const char *path) {
     }
 }
 
+// What the log and `check` call them, in the order of the bits in the log's records.
+static void test_names(void **state) {
+    (void)state;
+    struct policy_credential credentials[POLICY_CREDENTIALS_MAX];
+    struct policy_model *model;
+    struct policy *policy = policy_of("version: 1\n"
+                                      "allow: [{host: github.com}, {host: api.github.com}, {host: api.mistral.ai}, {host: a.example}]\n"
+                                      "credentials: [{binding: github, repos: [octo/hello]}, {binding: mistral_api},\n"
+                                      "  {host: a.example, header: X-One, secret: env:A},\n"
+                                      "  {host: a.example, header: x-two, secret: env:B}]\n",
+                                      &model);
+    assert_int_equal(ask(policy, "github.com", "GET", "/octo/hello", credentials), 1);
+    assert_string_equal(credentials[0].name, "github");
+    assert_int_equal(ask(policy, "api.mistral.ai", "GET", "/", credentials), 1);
+    assert_string_equal(credentials[0].name, "mistral_api");
+    assert_int_equal(ask(policy, "a.example", NULL, NULL, credentials), 2);
+    assert_string_equal(credentials[0].name, "header:a.example:X-One");
+    assert_string_equal(credentials[1].name, "header:a.example:x-two");
+    policy_free(policy);
+    policy_model_free(model);
+}
+
 static void test_readings(void **state) {
     (void)state;
     static const char *const pieces[] = {
@@ -451,6 +473,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_github_paths), cmocka_unit_test(test_api_paths), cmocka_unit_test(test_conditions),
         cmocka_unit_test(test_numbers),      cmocka_unit_test(test_decide),    cmocka_unit_test(test_readings),
+        cmocka_unit_test(test_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

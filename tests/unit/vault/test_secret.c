@@ -104,7 +104,7 @@ static void test_file_rotates(void **state) {
     assert_int_equal(rig_fetch(&rig, secret), -ENOENT);
     assert_null(secret->value);
     assert_int_equal(rig.epoch, 5);
-    assert_notice("No such file");
+    assert_notice("it is not there (any more); write the secret into the file");
     assert_int_equal(rig_fetch(&rig, secret), -ENOENT);
     assert_int_equal(rig.notices, 1); // said once
     assert_int_equal(rig.epoch, 5);
@@ -272,6 +272,7 @@ static void test_store(void **state) {
     (void)state;
     struct secret *secret = ref("store:", "token"), *bad = ref("store:", "../x");
     assert_int_equal(rig_fetch(&rig, secret), -ENOENT);
+    assert_notice("secret store:token: it is not there (any more); put it there with `penstock secret set token`");
     assert_int_equal(vault_secret_set("token", "first", 5, NULL), 0);
     assert_int_equal(rig_fetch(&rig, secret), 0);
     assert_secret(secret, "first");

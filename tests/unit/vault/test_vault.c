@@ -202,6 +202,9 @@ static void test_values(void **state) {
     give_rule("c.example", "constant", false, "", "");
     give_rule("d.example", "{secret}", false, "env:", "NOT_GIVEN");
     give_rule("e.example", "{secret}", false, "cmd:", "printf gamma");
+    give_file("blank", "delta \n"); // one end of line is no part of it, a blank is
+    give_rule("f.example", "{secret}", false, "file:", rig_path("blank"));
+    give_rule("g.example", "{secret}.", false, "file:", rig_path("blank"));
     int gate = give_gate();
     assert_int_equal(ask_value(gate, 0), 0);
     assert_string_equal(value, "Bearer alpha");
@@ -216,6 +219,13 @@ static void test_values(void **state) {
     assert_non_null(strstr(message.body, "env:NOT_GIVEN"));
     assert_int_equal(ask_value(gate, 4), 0);
     assert_string_equal(value, "gamma");
+    assert_int_equal(ask_value(gate, 5), -EILSEQ);
+    take(channel, IPC_VAULT_NOTICE, &message);
+    assert_non_null(strstr(message.body, "blank: it begins or ends with a blank"));
+    assert_int_equal(ask_value(gate, 6), 0);
+    assert_string_equal(value, "delta .");
+    assert_int_equal(ask_value(gate, 5), -EILSEQ);
+    assert_int_equal(channel_receive(channel, buffer, sizeof(buffer), &message), -EAGAIN); // said once
     close(gate);
 }
 
