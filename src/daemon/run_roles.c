@@ -35,7 +35,7 @@ static int run_memfd(const char *name, const void *bytes, size_t len) {
 }
 
 int run_send_policy(struct run *run, struct error *err) {
-    struct ipc_policy message = {.generation = run->generation};
+    struct ipc_policy message = {.generation = run->generation, .keep_existing = run->keep_existing};
     size_t size;
     const void *block = policy_block(run->policy, &size);
     AUTO_CLOSE int fd = run_memfd("penstock-policy", block, size);

@@ -33,6 +33,7 @@ struct run {
     uint64_t bytes_out;              // of the sandbox, as its gates have told
     unsigned restarts;
     bool log_failed, gate_started, resolver_ready;
+    bool keep_existing;              // flows that the next policy does not allow stay open
     int status;
 };
 

@@ -214,6 +214,8 @@ typedef void connector_done(int fd, const struct addr *peer, const struct policy
 struct connector *connector_start(struct gate *gate, const struct policy_request *request, const char *name,
                                   enum addr_family family, connector_done *done, void *data);
 void connector_cancel(struct connector *connector);
+// What the policy that is in force now says to where it is on its way: denied if one of the addresses it may dial is.
+struct policy_decision connector_rejudge(const struct connector *connector);
 
 // syn.c
 void syn_readable(evutil_socket_t fd, short what, void *data);
@@ -226,7 +228,11 @@ void syn_pass(struct flow *flow);                        // admitted and accepte
 void syn_refuse(struct flow *flow, int error);           // answers it as the real dial was: reset or ICMP error
 void syn_accept(evutil_socket_t fd, short what, void *data);
 
+bool syn_is_open(struct gate *gate, struct policy_request request); // allowed even for bytes that show nothing
+void syn_rejudge(struct flow *flow);                     // while it is dialled: may end it
+
 // sniff.c
+void sniff_rejudge(struct flow *flow);                   // while its first bytes are read, or what they claim is dialled
 void sniff_start(struct flow *flow);
 void sniff_timeout(struct flow *flow);
 void sniff_deadline(struct flow *flow); // the client said nothing, or not enough
@@ -234,8 +240,8 @@ void sniff_deadline(struct flow *flow); // the client said nothing, or not enoug
 // http_relay.c
 void http_relay_start(struct flow *flow); // takes fd, upstream and the opening's bytes
 void http_relay_free(struct http_relay *http, bool reset);
-// Whether the host that the connection is used for now is still allowed.
-bool http_relay_allowed(const struct flow *flow);
+// The verdict on the host that the connection is used for now.
+struct policy_decision http_relay_rejudge(const struct flow *flow);
 void http_relay_resume(struct flow *flow); // the log has room again
 void http_relay_carry(struct http_relay *http); // what it has moved goes to the flow's count
 
