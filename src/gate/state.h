@@ -25,9 +25,11 @@
 #include "base/addr.h"
 #include "base/list.h"
 #include "dns/dns.h"
+#include "gate/connector.h"
 #include "gate/door.h"
 #include "gate/exchange.h"
 #include "gate/h2_budget.h"
+#include "gate/limit.h"
 #include "net/net.h"
 #include "policy/policy.h"
 #include "wire/http1.h"
@@ -168,16 +170,6 @@ void journal_flow(struct gate *gate, const struct flow *flow, uint64_t bytes_out
 bool journal_flush(struct journal *journal); // true when nothing waits
 size_t journal_waiting(const struct journal *journal); // records
 
-// limit.c
-int limit_init(struct gate *gate, uint64_t bytes_out); // that earlier gates of this sandbox have used
-void limit_apply(struct gate *gate);                   // those of the policy in force
-void limit_done(struct gate *gate);
-struct policy_decision limit_denial(enum policy_limit limit);
-// Which limit keeps a new connection or exchange out. POLICY_LIMIT_NONE: none, and it has been counted as a new one.
-enum policy_limit limit_connection(struct gate *gate);
-// The flow has bytes beyond the budget; the caller ends it, and its end is logged for that.
-void limit_spent(struct flow *flow);
-
 // flow.c
 struct flow *flow_new(struct gate *gate, const struct ip_packet *syn); // NULL: out of memory
 struct flow *flow_find_pending(struct gate *gate, const struct addr *source, uint16_t source_port,
@@ -203,19 +195,6 @@ ssize_t flow_ask(struct flow *flow, enum relay_side side, size_t max);
 bool flow_waits(const struct flow *flow);      // for its turn to read
 void flow_forget_events(struct flow *flow);    // readable and back
 const char *flow_admitted_name(const struct flow *flow);
-
-// connector.c: from a judged destination to a connected socket
-struct connector;
-// fd >= 0: connected; peer is what was dialled. fd < 0: -errno; denied is the decision if the answers were refused (peer is
-// then the first denied one), else NULL. The connector is gone when this is called. Never called from inside connector_start.
-typedef void connector_done(int fd, const struct addr *peer, const struct policy_decision *denied, void *data);
-// name not NULL: resolves it in this family (ADDR_NONE: both), judges every answer with the request, dials what may be
-// dialled. name NULL: dials request->address, which the caller has judged. NULL: out of memory or descriptors.
-struct connector *connector_start(struct gate *gate, const struct policy_request *request, const char *name,
-                                  enum addr_family family, connector_done *done, void *data);
-void connector_cancel(struct connector *connector);
-// What the policy that is in force now says to where it is on its way: denied if one of the addresses it may dial is.
-struct policy_decision connector_rejudge(const struct connector *connector);
 
 // syn.c
 void syn_readable(evutil_socket_t fd, short what, void *data);
