@@ -10,6 +10,7 @@ import time
 import pytest
 
 import zone
+from conftest import PROJECT
 from test_limits import HELP
 
 ALWAYS, NEVER, FIRST, SECOND = "203.0.113.1", "198.51.100.33", "203.0.113.2", "203.0.113.3"
@@ -19,7 +20,8 @@ class Rig:
     """update-rig with these policies, running a Python script that prints one line of JSON when it gets SIGTERM."""
 
     def __init__(self, box, policies, script):
-        source = os.path.join(os.path.dirname(os.environ["PENSTOCK"]), "tests/update/update-rig")
+        source = os.path.join(os.path.dirname(os.environ.get("PENSTOCK") or os.path.join(PROJECT, "build", "penstock")),
+                              "tests/update/update-rig")
         program = box.lab.path("bin/update-rig")
         if not os.path.exists(program):
             shutil.copy(source, program)
