@@ -258,9 +258,6 @@ static int compile(struct check *check) {
     if (r == 0)
         r = policy_compile(check->model, check->has_node ? &check->node : NULL, NULL, 0, 1, &check->policy, &warnings,
                            &check->err);
-    if (r == 0 && (check->model->bandwidth_bytes || check->model->max_bytes_out))
-        policy_warnings_add(&warnings, "valid, but `penstock run` of this version refuses it: the limits bandwidth and bytes_out "
-                                       "are not built yet");
     if (r == 0 && !policy_type_info(check->type)->built)
         policy_warnings_add(&warnings, "valid, but `penstock run` says \"not built yet\" to type %s",
                             policy_type_info(check->type)->word);

@@ -82,6 +82,7 @@ static bool run_drain_gate(struct run *run) {
     int rc;
     while ((rc = channel_receive(run->roles[ROLE_GATE].channel, run_buffer, sizeof(run_buffer), &message)) == 1) {
         if (message.type == IPC_DECISION) run_decisions(run, &message);
+        if (message.type == IPC_GATE_SPENT) run->bytes_out = ((const struct ipc_spent *)message.body)->bytes_out;
         if (message.type == IPC_ERROR) fprintf(stderr, "penstock: %s\n", ((const struct ipc_error *)message.body)->text);
         if (message.type == IPC_GATE_VAULT_LOST) run_rejoin_vault(run);
         channel_message_close(&message);
@@ -316,19 +317,10 @@ static void run_say_loopback(struct run *run) {
     }
 }
 
-// What this version cannot enforce it refuses, so that nothing runs with less than was asked.
-static int run_check_built(const struct policy_model *model, struct error *err) {
-    if (model->bandwidth_bytes || model->max_bytes_out) {
-        return error_set(err, -ENOTSUP, "limits: bandwidth and bytes_out are not built yet; leave them out");
-    }
-    return 0;
-}
-
 static int run_prepare(struct run *run, struct error *err) {
     struct policy_warnings warnings = {0};
     const struct daemon_run *options = run->options;
-    int rc = run_check_built(options->model, err);
-    if (rc == 0) rc = run_compile(run, &run->policy, &warnings, err);
+    int rc = run_compile(run, &run->policy, &warnings, err);
     if (rc == 0 && !options->quiet) run_print_warnings(&warnings);
     policy_warnings_done(&warnings);
     if (rc < 0) return rc;

@@ -35,7 +35,7 @@ static int run_memfd(const char *name, const void *bytes, size_t len) {
 }
 
 int run_send_policy(struct run *run, struct error *err) {
-    struct ipc_policy message = {.generation = run->generation};
+    struct ipc_policy message = {.generation = run->generation, .keep_existing = run->keep_existing};
     size_t size;
     const void *block = policy_block(run->policy, &size);
     AUTO_CLOSE int fd = run_memfd("penstock-policy", block, size);
@@ -111,7 +111,7 @@ static int run_start_vault(struct run *run, struct error *err) {
 static int run_begin_gate(struct run *run, int keeper, struct error *err) {
     AUTO_CLOSE int resolver = -1;
     AUTO_CLOSE int vault = -1;
-    struct ipc_gate_start start = {.doors = run->options->proxy};
+    struct ipc_gate_start start = {.doors = run->options->proxy, .bytes_out = run->bytes_out};
     memcpy(start.sandbox, run->name, sizeof(start.sandbox));
     int rc = run_join_resolver(run, &resolver, err);
     if (rc == 0 && run->credentials) rc = credentials_join(run->credentials, &run->roles[ROLE_VAULT], &vault, err);

@@ -30,8 +30,10 @@ struct run {
     int questions;                   // the end of a channel to the gate which that resolver gets; -1: it has it
     int roots;                       // memory file with what --upstream-ca names, or -1
     uint64_t generation, restart_window_us;
+    uint64_t bytes_out;              // of the sandbox, as its gates have told
     unsigned restarts;
     bool log_failed, gate_started, resolver_ready;
+    bool keep_existing;              // flows that the next policy does not allow stay open
     int status;
 };
 

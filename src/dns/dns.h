@@ -55,6 +55,7 @@ int dns_pool_restore(struct dns_pool *pool, uint32_t index, const char *name); /
 int dns_pool_assign(struct dns_pool *pool, const char *name, uint32_t *ret_index); // 0, -ENOSPC, -ENOMEM
 bool dns_pool_contains(const struct dns_pool *pool, const struct addr *addr); // inside one of the prefixes
 const char *dns_pool_name(const struct dns_pool *pool, const struct addr *addr); // NULL if not mapped
+size_t dns_pool_count(const struct dns_pool *pool); // names that are mapped
 struct addr dns_pool_address(const struct dns_pool *pool, uint32_t index, enum addr_family family);
 
 // ---- front ----
@@ -64,6 +65,9 @@ struct dns_front_callbacks {
     const struct policy *(*policy)(void *data); // the one in force
     // A decision to log (request->dialled is the question's name or NULL). address is the server that was asked.
     void (*decided)(const struct policy_request *request, const struct policy_decision *decision, void *data);
+    // What the sandbox's limits say to a question of so many bytes: 0, -EDQUOT: no more bytes, -EAGAIN: it is lost. NULL: none.
+    int (*asked)(size_t len, void *data);
+    void (*told)(size_t len, void *data); // an answer of so many bytes goes to the sandbox; NULL with asked
     void *data;
 };
 struct dns_front *dns_front_new(struct event_base *base, struct dns_client *client, struct dns_pool *pool,

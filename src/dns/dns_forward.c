@@ -58,6 +58,7 @@ static void forward_readable(evutil_socket_t fd, short what, void *data) {
         if (!ours) continue;
         dns_front_reply *reply = forward->query.reply;
         void *reply_data = forward->query.data;
+        dns_front_told(forward->query.front, (size_t)len);
         forward_free(forward);
         reply(answer, (size_t)len, reply_data);
         return;
@@ -103,9 +104,10 @@ void dns_front_relay(struct dns_front *front, const uint8_t *message, size_t len
         reply(NULL, 0, data);
         return;
     }
+    if (!dns_front_affords(&query, len)) return;
     struct forward *forward = front->forward_count < FRONT_FORWARDS_MAX ? NEW(struct forward) : NULL;
     if (!forward) {
-        front_answer_limit(&query, "too many queries to allowed DNS servers are in flight");
+        front_answer_limit(&query, POLICY_LIMIT_NONE, "too many queries to allowed DNS servers are in flight");
         return;
     }
     forward->query = query;

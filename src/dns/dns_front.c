@@ -65,6 +65,21 @@ struct policy_decision dns_front_denial(enum policy_reason reason) {
     return (struct policy_decision){.verdict = POLICY_DENY, .reason = reason, .rule = POLICY_RULE_NONE};
 }
 
+bool dns_front_affords(const struct front_query *query, size_t len) {
+    const struct dns_front_callbacks *callbacks = &query->front->callbacks;
+    int rc = callbacks->asked ? callbacks->asked(len, callbacks->data) : 0;
+    if (rc == 0) return true;
+    bool lost = rc == -EAGAIN && !query->stream; // as datagrams are; a stream's client would not ask again
+    if (lost) query->reply(NULL, 0, query->data);
+    else if (rc == -EAGAIN) front_answer_limit(query, POLICY_LIMIT_BANDWIDTH, "the limit of bandwidth");
+    else front_answer_limit(query, POLICY_LIMIT_BYTES_OUT, "the limit bytes_out is used up");
+    return false;
+}
+
+void dns_front_told(const struct dns_front *front, size_t len) {
+    if (front->callbacks.told) front->callbacks.told(len, front->callbacks.data);
+}
+
 static const struct policy *front_policy(const struct dns_front *front) {
     return front->callbacks.policy(front->callbacks.data);
 }
@@ -109,7 +124,7 @@ static void query_lookup(struct front_query *query) {
                                       query->plan.ask_server ? &query->server : NULL, 53, query_answered, query);
     if (query->lookup) return;
     query_detach(query);
-    front_answer_limit(query, "too many lookups are in flight");
+    front_answer_limit(query, POLICY_LIMIT_NONE, "too many lookups are in flight");
     query_free(query);
 }
 
@@ -117,7 +132,7 @@ static void query_wait(const struct front_query *query) {
     struct dns_front *front = query->front;
     struct front_query *waiting = front->query_count < DNS_FRONT_PENDING_MAX ? NEW(struct front_query) : NULL;
     if (!waiting) {
-        front_answer_limit(query, "too many questions wait for an answer");
+        front_answer_limit(query, POLICY_LIMIT_NONE, "too many questions wait for an answer");
         return;
     }
     *waiting = *query;
@@ -140,6 +155,7 @@ void dns_front_ask(struct dns_front *front, bool stream, const uint8_t *message,
         front_answer_code(&query, (enum dns_rcode)rcode, &bad);
         return;
     }
+    if (!dns_front_affords(&query, len)) return;
     const struct policy *policy = front_policy(front);
     query.plan = front_plan_make(policy, front->pool, &query.question, server);
     if (front_plan_is_lookup(query.plan.kind))

@@ -24,6 +24,7 @@ struct dns_pool {
     struct addr_prefix prefix4, prefix6;
     uint32_t capacity; // what the smaller of the prefixes has room for
     uint32_t next;     // no index below this one is free
+    uint32_t count;    // names
     uint32_t seed;     // of the hash: the names are the sandbox's choice
     void (*saved)(uint32_t index, const char *name, void *data);
     void *data;
@@ -88,6 +89,7 @@ static int pool_map(struct dns_pool *pool, uint16_t *slot, uint32_t index, const
     pool->names[index] = strdup(name);
     if (!pool->names[index]) return -ENOMEM;
     *slot = (uint16_t)(index + 1);
+    pool->count++;
     return 0;
 }
 
@@ -131,6 +133,8 @@ const char *dns_pool_name(const struct dns_pool *pool, const struct addr *addr) 
     if (!pool_index(offset, &index) || index >= pool->capacity) return NULL;
     return pool->names[index];
 }
+
+size_t dns_pool_count(const struct dns_pool *pool) { return pool->count; }
 
 struct addr dns_pool_address(const struct dns_pool *pool, uint32_t index, enum addr_family family) {
     struct addr addr = family == ADDR_IPV6 ? pool->prefix6.addr : pool->prefix4.addr;

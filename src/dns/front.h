@@ -83,6 +83,9 @@ void dns_front_drop(struct dns_front *front, const void *data);
 void dns_front_log(const struct dns_front *front, const char *name, const struct addr *server,
                    const struct policy_decision *decision);
 struct policy_decision dns_front_denial(enum policy_reason reason);
+// Whether the sandbox's limits let a question of so many bytes through; else it was answered, or is lost.
+bool dns_front_affords(const struct front_query *query, size_t len);
+void dns_front_told(const struct dns_front *front, size_t len);
 
 // ---- front_answer.c: each of these sends one answer and logs one decision ----
 
@@ -94,7 +97,7 @@ void front_answer_message(const struct front_query *query, const struct policy *
                           size_t len);
 // SERVFAIL and why. reason: dns_failed (error: negative errno) or limit_exceeded (limit: which one).
 void front_answer_failed(const struct front_query *query, int error);
-void front_answer_limit(const struct front_query *query, const char *limit);
+void front_answer_limit(const struct front_query *query, enum policy_limit limit, const char *words);
 
 // ---- dns_stream.c, dns_forward.c ----
 

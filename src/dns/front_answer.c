@@ -46,6 +46,7 @@ static void finish(struct building *building, const struct policy_decision *deci
     int len = dns_answer_end(&building->writer);
     const char *name = query->question.name_valid ? query->question.name : NULL;
     if (decision) dns_front_log(query->front, name, &query->server, decision);
+    if (len > 0) dns_front_told(query->front, (size_t)len);
     query->reply(len > 0 ? query->front->answer : NULL, len > 0 ? (size_t)len : 0, query->data);
 }
 
@@ -102,11 +103,12 @@ void front_answer_failed(const struct front_query *query, int error) {
     finish(&building, &decision);
 }
 
-void front_answer_limit(const struct front_query *query, const char *limit) {
+void front_answer_limit(const struct front_query *query, enum policy_limit limit, const char *words) {
     char text[EDE_TEXT_SIZE];
     struct building building;
     struct policy_decision decision = dns_front_denial(POLICY_LIMIT_EXCEEDED);
-    snprintf(text, sizeof(text), "limit_exceeded: %s", limit);
+    decision.limit = limit;
+    snprintf(text, sizeof(text), "limit_exceeded: %s", words);
     begin(&building, query, DNS_SERVFAIL);
     dns_answer_ede(&building.writer, DNS_EDE_OTHER, text);
     finish(&building, &decision);
@@ -192,7 +194,7 @@ static void answer_synthetic(const struct front_query *query, const struct dns_a
     uint32_t index;
     int r = dns_pool_assign(query->front->pool, query->question.name, &index);
     if (r < 0) {
-        front_answer_limit(query, r == -ENOSPC ? "a sandbox can use at most 4096 names" : "out of memory");
+        front_answer_limit(query, POLICY_LIMIT_NONE, r == -ENOSPC ? "a sandbox can use at most 4096 names" : "out of memory");
         return;
     }
     struct addr addr = dns_pool_address(query->front->pool, index, type_family(query->question.type));

@@ -62,7 +62,7 @@ static struct front_plan plan_ranges(const struct dns_question *question, struct
 
 struct front_plan front_plan_make(const struct policy *policy, const struct dns_pool *pool,
                                   const struct dns_question *question, const struct addr *server) {
-    struct policy_decision local = {POLICY_ALLOW, POLICY_ALLOWED_BASE, POLICY_RULE_NONE, NULL};
+    struct policy_decision local = {.verdict = POLICY_ALLOW, .reason = POLICY_ALLOWED_BASE, .rule = POLICY_RULE_NONE};
     if (refused(question))
         return (struct front_plan){.kind = FRONT_REFUSE, .decision = dns_front_denial(POLICY_DNS_BAD_MESSAGE)};
     if (!question->name_valid) return deny(POLICY_DNS_BAD_MESSAGE);

@@ -106,7 +106,7 @@ void door_lose_aim(struct flow *flow) {
 
 static void door_stop(struct flow *flow) {
     flow_stop_timer(flow);
-    if (flow->opening->readable) event_free(TAKE_POINTER(flow->opening->readable));
+    flow_forget_events(flow);
 }
 
 // What is written here is short, and fits unless the answer before it is still unread: then the connection ends behind that
@@ -285,6 +285,7 @@ static void door_read(struct flow *flow) {
 }
 
 void door_deadline(struct flow *flow) {
+    if (flow_waits(flow) && flow_deadline(flow, GATE_SNIFF_MS)) return; // not the client's fault
     if (flow->opening->len > 0 || flow->door->stage > DOOR_GREETING) door_bad(flow);
     else flow_end(flow, false); // it never said anything
 }

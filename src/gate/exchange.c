@@ -10,14 +10,15 @@
 #include "base/mem.h"
 #include "gate/state.h"
 
-static void exchange_end(struct exchange *exchange, enum policy_reason reason) {
+static void exchange_end_for(struct exchange *exchange, enum policy_reason reason, enum policy_limit limit) {
     struct gate *gate = exchange->gate;
     const struct flow record = { // in the form that the journal takes
         .transport = (uint8_t)exchange->key.protocol,
         .reason = (uint8_t)reason,
+        .limit = (uint8_t)limit,
         .port = exchange->key.port,
         .peer = exchange->key.server,
-        .rule = exchange->rule,
+        .rule = limit == POLICY_LIMIT_NONE ? exchange->rule : POLICY_RULE_NONE,
         .generation = exchange->generation,
         .started_us = exchange->started_us,
     };
@@ -27,6 +28,14 @@ static void exchange_end(struct exchange *exchange, enum policy_reason reason) {
     close(exchange->fd);
     journal_flow(gate, &record, exchange->bytes_out, exchange->bytes_in);
     free(exchange);
+}
+
+static void exchange_end(struct exchange *exchange, enum policy_reason reason) {
+    exchange_end_for(exchange, reason, POLICY_LIMIT_NONE);
+}
+
+void exchange_spent(struct exchange *exchange) {
+    exchange_end_for(exchange, POLICY_LIMIT_EXCEEDED, POLICY_LIMIT_BYTES_OUT);
 }
 
 // It ends by itself.
@@ -111,8 +120,14 @@ static void exchange_failed(struct gate *gate, const struct exchange_key *key, s
 }
 
 static bool exchange_has_room(struct gate *gate) {
-    bool full = gate->flow_count >= gate->facts.max_connections || gate->exchanges->count >= EXCHANGE_MAX;
-    return !full || exchange_make_room(gate);
+    return gate->exchanges->count < EXCHANGE_MAX || exchange_make_room(gate);
+}
+
+void exchange_lost(struct exchange *exchange) {
+    struct gate *gate = exchange->gate;
+    struct policy_request request = exchange_request(&exchange->key);
+    struct policy_decision denial = limit_denial(POLICY_LIMIT_BANDWIDTH);
+    if (exchange_table_notice(gate->exchanges, &exchange->key, clock_us())) journal_decision(gate, &request, &denial);
 }
 
 // Without the sweep nothing would end them.
@@ -148,10 +163,13 @@ struct exchange *exchange_find(struct gate *gate, const struct exchange_key *key
 struct exchange *exchange_open(struct gate *gate, const struct exchange_key *key,
                                const struct policy_decision *decision, const struct ip_packet *about) {
     struct exchange *exchange;
-    int rc = exchange_has_room(gate) ? exchange_watch(gate) : -EMFILE;
+    enum policy_limit limit = limit_connection(gate);
+    int rc = limit == POLICY_LIMIT_NONE && exchange_has_room(gate) ? exchange_watch(gate) : -EMFILE;
     if (rc == 0) rc = exchange_new(gate, key, &exchange);
     if (rc < 0) {
-        exchange_failed(gate, key, *decision, rc, about);
+        struct policy_decision failed = *decision;
+        failed.limit = limit;
+        exchange_failed(gate, key, failed, rc, about);
         return NULL;
     }
     exchange->started_us = clock_us();
@@ -160,6 +178,7 @@ struct exchange *exchange_open(struct gate *gate, const struct exchange_key *key
     exchange->reason = (uint8_t)decision->reason;
     exchange_table_add(gate->exchanges, exchange, exchange->started_us);
     gate->flow_count++;
+    gate->counters.exchanges++;
     struct policy_request request = exchange_request(key);
     journal_decision(gate, &request, decision);
     return exchange;

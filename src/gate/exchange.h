@@ -96,6 +96,8 @@ struct exchange *exchange_open(struct gate *gate, const struct exchange_key *key
                                const struct policy_decision *decision, const struct ip_packet *about);
 // Ends the one that can be spared, so that a new flow or exchange finds a place under the limit. False if there is none.
 bool exchange_make_room(struct gate *gate);
+void exchange_spent(struct exchange *exchange); // ends it: it sent more than the sandbox's budget of bytes
+void exchange_lost(struct exchange *exchange);  // logs now and then that its datagrams exceed the sandbox's bandwidth
 void exchange_rejudge(struct gate *gate, bool keep_existing, uint32_t *closed, uint32_t *kept); // adds to the counts
 
 // ---- exchange_relay.c: datagrams and errors through the host socket ----
@@ -107,7 +109,8 @@ void exchange_rejudge(struct gate *gate, bool keep_existing, uint32_t *closed, u
 // Room for one batch, of one direction at a time: the gate is single-threaded and keeps nothing here from turn to turn.
 extern uint8_t exchange_room[EXCHANGE_BATCH][EXCHANGE_HEAD_SIZE + EXCHANGE_DATAGRAM_SIZE];
 
-// To the server. Each message has one vector: the payload, or the whole echo request. Messages may be moved.
+// To the server. Each message has one vector: the payload, or the whole echo request. Messages may be moved. The exchange
+// may have ended afterwards.
 void exchange_send(struct exchange *exchange, struct mmsghdr *messages, unsigned count);
 void exchange_readable(int fd, short what, void *data); // event callback; data: the exchange
 

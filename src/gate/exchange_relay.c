@@ -135,10 +135,25 @@ static bool exchange_send_failed(struct exchange *exchange, const struct mmsghdr
     return false;
 }
 
+// Leaves those that the sandbox's limits let through. False: it has used up its budget of bytes.
+static bool exchange_take_out_unaffordable(struct exchange *exchange, struct mmsghdr *messages, unsigned *count) {
+    struct meter *meter = &exchange->gate->meter;
+    unsigned kept = 0;
+    int rc = 0;
+    for (unsigned i = 0; i < *count && rc != -EDQUOT; i++) {
+        rc = meter_datagram(meter, METER_OUT, messages[i].msg_hdr.msg_iov->iov_len);
+        if (rc == 0) messages[kept++] = messages[i];
+        else if (rc == -EAGAIN) exchange_lost(exchange);
+    }
+    *count = kept;
+    return rc != -EDQUOT;
+}
+
 void exchange_send(struct exchange *exchange, struct mmsghdr *messages, unsigned count) {
     bool again = false;
     exchange_table_touch(exchange->gate->exchanges, exchange, false, clock_us());
     if (exchange->mtu < EXCHANGE_MTU) count = exchange_take_out_too_big(exchange, messages, count);
+    bool affordable = exchange_take_out_unaffordable(exchange, messages, &count);
     for (unsigned sent = 0; sent < count;) {
         int rc = sendmmsg(exchange->fd, messages + sent, count - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (rc > 0) {
@@ -149,6 +164,7 @@ void exchange_send(struct exchange *exchange, struct mmsghdr *messages, unsigned
             if (!again) sent++;
         }
     }
+    if (!affordable) exchange_spent(exchange);
 }
 
 // ---- from the server ----
@@ -219,6 +235,10 @@ void exchange_readable(int fd, short what, void *data) {
         size_t len = exchange_wrap(exchange, exchange_room[i], header, messages[i].msg_len, &from[i]);
         if (len == 0) continue;
         answered = true;
+        if (meter_datagram(&exchange->gate->meter, METER_IN, messages[i].msg_len) < 0) {
+            exchange_lost(exchange);
+            continue;
+        }
         exchange->bytes_in += messages[i].msg_len;
         if (len > IP_PACKET_MAX) {
             exchange_send_fragments(exchange, exchange_room[i], len);

@@ -50,6 +50,7 @@ struct flow *flow_new(struct gate *gate, const struct ip_packet *syn) {
     list_append(&gate->flows, &flow->link);
     list_append(flow_bucket(gate, &syn->source, syn->source_port, &flow->destination, flow->port), &flow->bucket);
     gate->flow_count++;
+    gate->counters.flows++;
     gate_buffers(gate);
     return flow;
 }
@@ -67,14 +68,48 @@ struct flow *flow_find_pending(struct gate *gate, const struct addr *source, uin
     return NULL;
 }
 
+// ---- turns to read first bytes ----
+
+static void opening_forget_events(struct gate *gate, struct opening *opening) {
+    meter_leave(&gate->meter, METER_OUT, &opening->turns[RELAY_SANDBOX]);
+    meter_leave(&gate->meter, METER_IN, &opening->turns[RELAY_UPSTREAM]);
+    if (opening->readable) event_free(TAKE_POINTER(opening->readable));
+    if (opening->back) event_free(TAKE_POINTER(opening->back));
+}
+
+void flow_forget_events(struct flow *flow) { opening_forget_events(flow->gate, flow->opening); }
+
+static void opening_resume(struct event *event) {
+    event_add(event, NULL);
+    event_get_callback(event)(event_get_fd(event), EV_READ, event_get_callback_arg(event));
+}
+
+static void opening_resume_readable(struct meter_turn *turn) {
+    opening_resume(LIST_ENTRY(turn, struct opening, turns[RELAY_SANDBOX])->readable);
+}
+
+static void opening_resume_back(struct meter_turn *turn) {
+    opening_resume(LIST_ENTRY(turn, struct opening, turns[RELAY_UPSTREAM])->back);
+}
+
+ssize_t flow_ask(struct flow *flow, enum relay_side side, size_t max) {
+    struct opening *opening = flow->opening;
+    struct meter_turn *turn = &opening->turns[side];
+    turn->resume = side == RELAY_SANDBOX ? opening_resume_readable : opening_resume_back;
+    ssize_t allowed = meter_ask(&flow->gate->meter, (enum meter_way)side, turn, max);
+    if (allowed == 0) event_del(side == RELAY_SANDBOX ? opening->readable : opening->back);
+    return allowed == 0 ? -EAGAIN : allowed;
+}
+
+bool flow_waits(const struct flow *flow) { return meter_turn_waits(&flow->opening->turns[RELAY_SANDBOX]); }
+
 void flow_free_opening(struct flow *flow) {
     struct opening *opening = flow->opening;
     if (!opening) return;
     flow->opening = NULL;
     if (opening->connector) connector_cancel(opening->connector);
     if (opening->timer) event_free(opening->timer);
-    if (opening->readable) event_free(opening->readable);
-    if (opening->back) event_free(opening->back);
+    opening_forget_events(flow->gate, opening);
     free(opening->bytes);
     free(opening);
 }
@@ -92,8 +127,15 @@ static bool flow_grow(struct opening *opening) {
 ssize_t flow_read(struct flow *flow) {
     struct opening *opening = flow->opening;
     if (!flow_grow(opening)) return -ENOBUFS;
-    ssize_t len = recv(flow->fd, opening->bytes + opening->len, FLOW_STEP, 0);
+    ssize_t allowed = flow_ask(flow, RELAY_SANDBOX, FLOW_STEP);
+    if (allowed == -EAGAIN) return allowed;
+    ssize_t len = recv(flow->fd, opening->bytes + opening->len, allowed < 0 ? 1 : (size_t)allowed, 0);
     if (len < 0) return errno == EINTR ? -EAGAIN : -errno;
+    if (len > 0 && allowed < 0) { // beyond the budget
+        limit_spent(flow);
+        return allowed;
+    }
+    meter_take(&flow->gate->meter, METER_OUT, (size_t)len);
     opening->len += (size_t)len;
     return len;
 }
@@ -201,8 +243,8 @@ struct policy_decision flow_unreachable(struct flow *flow, const struct policy_r
 
 static void flow_relay_ended(struct relay *relay, int error, void *data) {
     (void)relay;
-    (void)error;
     struct flow *flow = data;
+    if (error == -EDQUOT) limit_spent(flow);
     flow->state = FLOW_LINGERING; // the relay has closed both sockets
     flow_end(flow, false);
 }

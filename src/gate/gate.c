@@ -71,6 +71,7 @@ static void gate_rested(evutil_socket_t fd, short what, void *data) {
 
 void gate_rest(struct gate *gate) {
     struct timeval moment = {.tv_usec = GATE_REST_US};
+    gate->counters.starved++;
     if (!gate->rest) gate->rest = evtimer_new(gate->base, gate_rested, gate);
     if (!gate->rest || event_add(gate->rest, &moment) < 0) return;
     gate_watch_listeners(gate, false);
@@ -87,15 +88,39 @@ void gate_fail(struct gate *gate, const char *why) {
 
 // ---- policy ----
 
-static int gate_map_policy(struct gate *gate, int fd, const struct ipc_policy *message) {
+// A new policy is looked at whole before anything of the old one goes.
+static int gate_read_policy(int fd, size_t size, void **ret_block, struct policy **ret_policy) {
     struct stat status;
     struct error err = {0};
-    if (fstat(fd, &status) < 0 || (uint64_t)status.st_size < message->size) return -EBADMSG;
-    void *block = mmap(NULL, message->size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (fstat(fd, &status) < 0 || (uint64_t)status.st_size < size) return -EBADMSG;
+    void *block = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (block == MAP_FAILED) return -errno;
+    int rc = policy_from_block(block, size, ret_policy, &err);
+    if (rc < 0) munmap(block, size);
+    else *ret_block = block;
+    return rc;
+}
+
+static bool gate_same_prefix(const struct addr_prefix *a, const struct addr_prefix *b) {
+    return a->length == b->length && addr_equal(&a->addr, &b->addr);
+}
+
+// Whether this gate can enforce it: what was made for the first policy stays for its life.
+static int gate_check_policy(const struct gate *gate, const struct policy *policy) {
+    struct policy_facts facts = policy_facts(policy);
+    if (!gate->pool) return 0; // the first one
+    if (!gate_same_prefix(&facts.pool4, &gate->facts.pool4) || !gate_same_prefix(&facts.pool6, &gate->facts.pool6)) return -EXDEV;
+    return policy_bound_host(policy, 0) && !gate->injections ? -ENOTSUP : 0;
+}
+
+static int gate_map_policy(struct gate *gate, int fd, const struct ipc_policy *message) {
     struct policy *policy;
-    int rc = policy_from_block(block, message->size, &policy, &err);
+    void *block;
+    int rc = gate_read_policy(fd, message->size, &block, &policy);
+    if (rc < 0) return rc;
+    rc = gate_check_policy(gate, policy);
     if (rc < 0) {
+        policy_free(policy);
         munmap(block, message->size);
         return rc;
     }
@@ -108,15 +133,46 @@ static int gate_map_policy(struct gate *gate, int fd, const struct ipc_policy *m
     return 0;
 }
 
-static void gate_update(struct gate *gate, int fd, const struct ipc_policy *message) {
+static void gate_send_counters(struct gate *gate) {
+    struct ipc_counters counters = gate->counters;
+    for (int way = METER_OUT; way <= METER_IN; way++) {
+        counters.bytes[way] = gate->meter.used[way];
+        counters.lost[way] = gate->meter.lost[way];
+        counters.waits[way] = gate->meter.waits[way];
+    }
+    counters.exchanges_open = gate->exchanges->count;
+    counters.flows_open = gate->flow_count - gate->exchanges->count;
+    counters.names = dns_pool_count(gate->pool);
+    counters.log_waiting = journal_waiting(gate->journal);
+    // Main asks again if it does not get them.
+    channel_send(gate->channel, IPC_GATE_COUNTERS, &counters, sizeof(counters), NULL, 0);
+}
+
+static void gate_count_update(struct gate *gate, const struct ipc_active *active) {
+    static const uint64_t steps_us[IPC_UPDATE_STEPS] = {100, 1000, 10000, 100000, 1000000, UINT64_MAX};
+    size_t step = 0;
+    while (active->update_us > steps_us[step]) step++;
+    gate->counters.updates[step]++;
+    gate->counters.update_us += active->update_us;
+    gate->counters.closed += active->flows_closed;
+}
+
+// vault: a channel for the rules of this policy, or -1. Taken.
+static void gate_update(struct gate *gate, int fd, int *vault, const struct ipc_policy *message) {
     uint64_t start = clock_us();
     struct ipc_active active = {.generation = message->generation};
-    if (gate_map_policy(gate, fd, message) < 0) {
-        gate_fail(gate, "a policy update could not be read");
-        return;
+    active.status = gate_map_policy(gate, fd, message);
+    if (active.status < 0) {
+        active.generation = gate->facts.generation;
+        gate->counters.updates_refused++;
+    } else {
+        if (*vault >= 0 && injection_join(gate, *vault) == 0) *vault = -1;
+        else if (*vault >= 0) gate_fail(gate, "the new channel to the vault could not be taken");
+        limit_apply(gate);
+        rejudge_all(gate, message->keep_existing, &active.flows_closed, &active.flows_kept);
+        active.update_us = clock_us() - start;
+        gate_count_update(gate, &active);
     }
-    rejudge_all(gate, message->keep_existing, &active.flows_closed, &active.flows_kept);
-    active.update_us = clock_us() - start;
     journal_flush(gate->journal); // what was decided before is told before
     if (channel_send(gate->channel, IPC_GATE_ACTIVE, &active, sizeof(active), NULL, 0) < 0) {
         gate_fail(gate, "the answer to a policy update could not be sent");
@@ -129,7 +185,8 @@ static void gate_main_readable(evutil_socket_t fd, short what, void *data) {
     struct channel_message message;
     int rc;
     while ((rc = channel_receive(fd, gate_buffer, sizeof(gate_buffer), &message)) == 1) {
-        if (message.type == IPC_GATE_POLICY) gate_update(gate, message.fds[0], message.body);
+        if (message.type == IPC_GATE_POLICY) gate_update(gate, message.fds[0], &message.fds[1], message.body);
+        if (message.type == IPC_GATE_COUNT) gate_send_counters(gate);
         if (message.type == IPC_GATE_RESOLVER) {
             if (dns_client_replace(gate->dns, message.fds[0]) == 0) message.fds[0] = -1;
             else gate_fail(gate, "the new resolver could not be taken"); // the next gate gets another
@@ -235,15 +292,22 @@ static void gate_decided(const struct policy_request *request, const struct poli
     journal_decision(data, request, decision);
 }
 
-static int gate_make(struct gate *gate, int resolver) {
-    struct dns_front_callbacks callbacks = {.policy = gate_policy, .decided = gate_decided, .data = gate};
+static int gate_asked(size_t len, void *data) { return meter_message(&((struct gate *)data)->meter, len); }
+static void gate_told(size_t len, void *data) { meter_take(&((struct gate *)data)->meter, METER_IN, len); }
+
+static int gate_make(struct gate *gate, int resolver, uint64_t bytes_out) {
+    struct dns_front_callbacks callbacks = {
+        .policy = gate_policy, .decided = gate_decided, .asked = gate_asked, .told = gate_told, .data = gate};
     gate->journal = journal_new(gate);
     gate->dns = dns_client_new(gate->base, resolver);
     gate->pool = dns_pool_new(&gate->facts.pool4, &gate->facts.pool6, gate_remember, gate);
     if (!gate->journal || !gate->dns || !gate->pool || exchange_init(gate) < 0) return -ENOMEM;
+    if (limit_init(gate, bytes_out) < 0) return -ENOMEM;
     gate->front = dns_front_new(gate->base, gate->dns, gate->pool, &callbacks);
     if (!gate->front) return -ENOMEM;
-    return relay_engine_new(gate->base, &gate->relays);
+    int rc = relay_engine_new(gate->base, &gate->relays);
+    if (rc == 0) relay_engine_meter(gate->relays, &gate->meter);
+    return rc;
 }
 
 static int gate_serve(struct gate *gate) {
@@ -307,7 +371,9 @@ static int gate_start(struct gate *gate, struct error *err) {
     struct channel_message message;
     int rc = gate_expect(gate->channel, IPC_GATE_START, &message);
     if (rc < 0) return error_set(err, rc, "start message: %s", strerror(-rc));
-    gate->doors = ((const struct ipc_gate_start *)message.body)->doors;
+    struct ipc_gate_start start;
+    memcpy(&start, message.body, sizeof(start));
+    gate->doors = start.doors;
     gate->keeper = TAKE_FD(message.fds[0]);
     int resolver = TAKE_FD(message.fds[1]);
     AUTO_CLOSE int vault = TAKE_FD(message.fds[2]);
@@ -318,7 +384,7 @@ static int gate_start(struct gate *gate, struct error *err) {
         channel_message_close(&message);
     }
     if (rc < 0) return error_set(err, rc, "policy: %s", strerror(-rc));
-    rc = gate_make(gate, resolver);
+    rc = gate_make(gate, resolver, start.bytes_out);
     if (rc < 0) return error_set(err, rc, "set-up: %s", strerror(-rc));
     if (vault >= 0) {
         rc = gate_start_credentials(gate, vault, roots, err);
@@ -365,6 +431,7 @@ static void gate_free(struct gate *gate) {
     journal_free(gate->journal);
     if (gate->exchange_sweep) event_free(gate->exchange_sweep);
     free(gate->exchanges);
+    limit_done(gate);
     if (gate->rest) event_free(gate->rest);
     if (gate->channel_event) event_free(gate->channel_event);
     if (gate->keeper_event) event_free(gate->keeper_event);

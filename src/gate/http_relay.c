@@ -86,10 +86,11 @@ struct policy_request http_relay_reached(const struct http_relay *http) {
     return request;
 }
 
-bool http_relay_allowed(const struct flow *flow) {
+struct policy_decision http_relay_rejudge(const struct flow *flow) {
     struct policy_request request = http_relay_reached(flow->http);
-    if (flow->http->opened && !policy_name_bound(flow->gate->policy, request.dialled)) return false;
-    return policy_decide(flow->gate->policy, &request).verdict == POLICY_ALLOW;
+    struct policy_decision decision = policy_decide(flow->gate->policy, &request);
+    if (flow->http->opened && !policy_name_bound(flow->gate->policy, request.dialled)) decision.verdict = POLICY_DENY;
+    return decision;
 }
 
 // ---- the end ----
@@ -289,7 +290,10 @@ static void http_relay_ended(struct stream *side, int error, void *data) {
     struct http_relay *http = data;
     if (http->opened && side == http->client) intercept_client_left(http->flow);
     bool failed = (error < 0 && (side == http->client || http->state == HTTP_RELAY_TUNNEL)) || error == -ETIMEDOUT;
-    if (failed) {
+    if (error == -EDQUOT) {
+        limit_spent(http->flow);
+        flow_end(http->flow, true);
+    } else if (failed) {
         // An idle connection ends as any server would end it.
         flow_end(http->flow, http->state != HTTP_RELAY_HEAD && http->state != HTTP_RELAY_DRAINING);
     } else if (http->state == HTTP_RELAY_DRAINING) {
@@ -317,6 +321,7 @@ bool http_relay_take_server(struct http_relay *http, int fd) {
         close(fd);
         return false;
     }
+    stream_meter(http->server, &http->flow->gate->meter, METER_IN);
     http->reused = false;
     return true;
 }
@@ -338,6 +343,7 @@ static bool http_relay_take_ends(struct http_relay *http) {
     }
     http->client = stream_new(flow->gate->base, flow->fd, NULL, GATE_HTTP_IDLE_MS, &http_relay_handlers, http);
     if (!http->client) return false;
+    stream_meter(http->client, &flow->gate->meter, METER_OUT);
     flow->fd = -1;
     if (flow->upstream >= 0 && !http_relay_take_server(http, TAKE_FD(flow->upstream))) return false;
     return evbuffer_add(stream_input(http->client), flow->opening->bytes, flow->opening->len) == 0;

@@ -240,11 +240,13 @@ static bool intercept_streams(struct intercept *intercept) {
     struct event_base *base = flow->gate->base;
     intercept->client = stream_new(base, flow->fd, intercept->client_ssl, GATE_HTTP_IDLE_MS, NULL, NULL);
     if (!intercept->client) return false;
+    stream_meter(intercept->client, &flow->gate->meter, METER_OUT);
     flow->fd = -1;
     intercept->client_ssl = NULL;
     if (!intercept->upstream_ssl) return true;
     intercept->upstream = stream_new(base, flow->upstream, intercept->upstream_ssl, GATE_HTTP_IDLE_MS, NULL, NULL);
     if (!intercept->upstream) return false;
+    stream_meter(intercept->upstream, &flow->gate->meter, METER_IN);
     flow->upstream = -1;
     intercept->upstream_ssl = NULL;
     return true;

@@ -121,6 +121,13 @@ static void journal_add(struct gate *gate, const struct ipc_decision *record) {
     }
 }
 
+size_t journal_waiting(const struct journal *journal) { return journal->count; }
+
+static void journal_count(struct ipc_counters *counters, const struct ipc_decision *record, enum policy_limit limit) {
+    counters->decisions[record->protocol][record->verdict][record->reason]++;
+    if (record->reason == POLICY_LIMIT_EXCEEDED) counters->limited[limit]++;
+}
+
 static void journal_name(struct ipc_decision *record, const char *name) {
     if (name) memcpy(record->name, name, strnlen(name, NAME_SIZE - 1));
 }
@@ -143,6 +150,7 @@ void journal_noted(struct gate *gate, const struct policy_request *request, cons
     journal_name(&record, request->claimed ? request->claimed : request->dialled);
     if (note->hint) snprintf(record.hint, sizeof(record.hint), "%s", note->hint);
     else if (decision->verdict == POLICY_DENY) policy_hint(gate->policy, request, decision, record.hint);
+    journal_count(&gate->counters, &record, decision->limit);
     journal_add(gate, &record);
 }
 
@@ -156,7 +164,7 @@ void journal_flow(struct gate *gate, const struct flow *flow, uint64_t bytes_out
     struct ipc_decision record = {
         .event = IPC_EVENT_FLOW,
         .protocol = flow->transport,
-        .verdict = flow->reason == POLICY_POLICY_CHANGED ? POLICY_DENY : POLICY_ALLOW,
+        .verdict = flow->reason == POLICY_POLICY_CHANGED || flow->limit != POLICY_LIMIT_NONE ? POLICY_DENY : POLICY_ALLOW,
         .reason = flow->reason,
         .port = flow->port,
         .app = flow->app,
@@ -168,5 +176,10 @@ void journal_flow(struct gate *gate, const struct flow *flow, uint64_t bytes_out
         .address = flow->peer,
     };
     journal_name(&record, flow_admitted_name(flow));
+    if (flow->limit != POLICY_LIMIT_NONE) {
+        gate->counters.limited[flow->limit]++;
+        struct policy_decision denial = limit_denial(flow->limit);
+        policy_hint(gate->policy, &(struct policy_request){0}, &denial, record.hint);
+    }
     journal_add(gate, &record);
 }

@@ -18,10 +18,8 @@
 static void sniff_decide(struct flow *flow);
 
 static void sniff_stop(struct flow *flow) {
-    struct opening *opening = flow->opening;
     flow_stop_timer(flow);
-    if (opening->readable) event_free(TAKE_POINTER(opening->readable));
-    if (opening->back) event_free(TAKE_POINTER(opening->back));
+    flow_forget_events(flow);
 }
 
 static void sniff_answer(struct flow *flow, const struct policy_request *request,
@@ -101,6 +99,23 @@ static void sniff_fetch(struct flow *flow, const struct policy_request *request,
     if (opening->connector) return;
     struct policy_decision limit = sniff_reason(POLICY_LIMIT_EXCEEDED);
     sniff_refuse(flow, request, &limit, TLS_ALERT_INTERNAL_ERROR);
+}
+
+void sniff_rejudge(struct flow *flow) {
+    struct opening *opening = flow->opening;
+    struct policy_request request = flow_request(flow);
+    if (flow->upstream >= 0) request.address = &flow->peer;
+    if (opening->connector) {
+        struct policy_decision decision = connector_rejudge(opening->connector);
+        if (decision.verdict != POLICY_DENY) return;
+        connector_cancel(TAKE_POINTER(opening->connector));
+        sniff_refuse(flow, &request, &decision, TLS_ALERT_ACCESS_DENIED);
+    } else if (flow->open_destination && !syn_is_open(flow->gate, request)) {
+        // Nothing flows back any more until the client's bytes are judged.
+        flow->open_destination = false;
+        meter_leave(&flow->gate->meter, METER_IN, &opening->turns[RELAY_UPSTREAM]);
+        if (opening->back) event_free(TAKE_POINTER(opening->back));
+    }
 }
 
 static void sniff_allowed(struct flow *flow, const struct policy_request *request,
@@ -231,7 +246,9 @@ static void sniff_back(evutil_socket_t fd, short what, void *data) {
     (void)what;
     struct flow *flow = data;
     uint8_t bytes[SNIFF_STEP];
-    ssize_t len = recv(fd, bytes, sizeof(bytes), MSG_PEEK);
+    ssize_t allowed = flow_ask(flow, RELAY_UPSTREAM, sizeof(bytes));
+    if (allowed < 0) return;
+    ssize_t len = recv(fd, bytes, (size_t)allowed, MSG_PEEK);
     if (len < 0 && (errno == EAGAIN || errno == EINTR)) return;
     ssize_t sent = len > 0 ? send(flow->fd, bytes, (size_t)len, MSG_NOSIGNAL) : -1;
     if (sent < 0 && len > 0 && errno == EAGAIN) {
@@ -241,6 +258,7 @@ static void sniff_back(evutil_socket_t fd, short what, void *data) {
         sniff_deadline(flow); // the end or a failure of the upstream side is the relay's to pass on
     } else {
         (void)!recv(fd, bytes, (size_t)sent, 0);
+        meter_take(&flow->gate->meter, METER_IN, (size_t)sent);
         flow->carried[RELAY_UPSTREAM] += (uint64_t)sent;
     }
 }
@@ -272,6 +290,7 @@ static bool sniff_listens_later(const struct flow *flow) {
 }
 
 void sniff_timeout(struct flow *flow) {
+    if (flow_waits(flow) && flow_deadline(flow, GATE_SNIFF_MS)) return; // not the client's fault
     if (!sniff_listens_later(flow)) sniff_deadline(flow);
     else if (!sniff_watch(flow, flow->upstream, sniff_spoke, &flow->opening->back) || !flow_deadline(flow, GATE_SNIFF_MS))
         flow_end(flow, true);

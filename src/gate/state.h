@@ -25,9 +25,11 @@
 #include "base/addr.h"
 #include "base/list.h"
 #include "dns/dns.h"
+#include "gate/connector.h"
 #include "gate/door.h"
 #include "gate/exchange.h"
 #include "gate/h2_budget.h"
+#include "gate/limit.h"
 #include "net/net.h"
 #include "policy/policy.h"
 #include "wire/http1.h"
@@ -76,6 +78,7 @@ struct opening {
     struct event *timer;
     struct event *readable;   // of the sandbox's socket, while sniffing or lingering
     struct event *back;       // of the upstream socket, while sniffing an open destination
+    struct meter_turn turns[2]; // to read from either, by enum relay_side
     uint8_t *bytes;           // first bytes of the sandbox
     size_t len, size;
     struct tls_walk walk;     // over these bytes
@@ -104,6 +107,7 @@ struct flow {
     uint8_t protocol;         // what it is judged as: TCP, or UDP where an entry opens a DNS server over UDP
     uint8_t transport;        // what it is: TCP; other in what exchanges give to the journal
     uint64_t carried[2];      // bytes moved before a relay, by enum relay_side
+    uint8_t limit;            // enum policy_limit, where reason is that of a limit
     bool counted;             // a decision was logged, so its end is logged too
     bool judged;              // any was, whatever it said
     bool resolved;            // `name` was resolved and dialled, not the destination: it is judged as a dialled name
@@ -134,6 +138,9 @@ struct gate {
     struct relay_engine *relays;
     struct list flows;
     uint32_t flow_count;         // with exchanges
+    struct meter meter;
+    struct event *meter_event;
+    struct meter_bucket connection_rate;
     struct h2_budget h2_budget;
     bool small_buffers;          // what the keeper was told last
     struct exchange_table *exchanges;
@@ -142,6 +149,7 @@ struct gate {
     struct list pending[GATE_BUCKETS];
     uint32_t hash_seed;
     struct journal *journal;
+    struct ipc_counters counters; // what is not counted elsewhere (gate_send_counters)
     struct injections *injections; // NULL without bindings
     struct tls_context *tls;     // the same
     bool doors;                  // explicit proxies are offered
@@ -168,6 +176,7 @@ void journal_noted(struct gate *gate, const struct policy_request *request, cons
                    const struct journal_note *note);
 void journal_flow(struct gate *gate, const struct flow *flow, uint64_t bytes_out, uint64_t bytes_in);
 bool journal_flush(struct journal *journal); // true when nothing waits
+size_t journal_waiting(const struct journal *journal); // records
 
 // flow.c
 struct flow *flow_new(struct gate *gate, const struct ip_packet *syn); // NULL: out of memory
@@ -192,18 +201,11 @@ void flow_relay(struct flow *flow, const uint8_t *back, size_t back_len);
 void flow_free_opening(struct flow *flow);
 // Reads more first bytes of the sandbox into its opening. How many, 0 at their end, or a negative errno (-EAGAIN: later).
 ssize_t flow_read(struct flow *flow);
+// Whether the side may be read, and how much. Else it is not watched until it may: then its event's callback is called.
+ssize_t flow_ask(struct flow *flow, enum relay_side side, size_t max);
+bool flow_waits(const struct flow *flow);      // for its turn to read
+void flow_forget_events(struct flow *flow);    // readable and back
 const char *flow_admitted_name(const struct flow *flow);
-
-// connector.c: from a judged destination to a connected socket
-struct connector;
-// fd >= 0: connected; peer is what was dialled. fd < 0: -errno; denied is the decision if the answers were refused (peer is
-// then the first denied one), else NULL. The connector is gone when this is called. Never called from inside connector_start.
-typedef void connector_done(int fd, const struct addr *peer, const struct policy_decision *denied, void *data);
-// name not NULL: resolves it in this family (ADDR_NONE: both), judges every answer with the request, dials what may be
-// dialled. name NULL: dials request->address, which the caller has judged. NULL: out of memory or descriptors.
-struct connector *connector_start(struct gate *gate, const struct policy_request *request, const char *name,
-                                  enum addr_family family, connector_done *done, void *data);
-void connector_cancel(struct connector *connector);
 
 // syn.c
 void syn_readable(evutil_socket_t fd, short what, void *data);
@@ -216,7 +218,11 @@ void syn_pass(struct flow *flow);                        // admitted and accepte
 void syn_refuse(struct flow *flow, int error);           // answers it as the real dial was: reset or ICMP error
 void syn_accept(evutil_socket_t fd, short what, void *data);
 
+bool syn_is_open(struct gate *gate, struct policy_request request); // allowed even for bytes that show nothing
+void syn_rejudge(struct flow *flow);                     // while it is dialled: may end it
+
 // sniff.c
+void sniff_rejudge(struct flow *flow);                   // while its first bytes are read, or what they claim is dialled
 void sniff_start(struct flow *flow);
 void sniff_timeout(struct flow *flow);
 void sniff_deadline(struct flow *flow); // the client said nothing, or not enough
@@ -224,8 +230,8 @@ void sniff_deadline(struct flow *flow); // the client said nothing, or not enoug
 // http_relay.c
 void http_relay_start(struct flow *flow); // takes fd, upstream and the opening's bytes
 void http_relay_free(struct http_relay *http, bool reset);
-// Whether the host that the connection is used for now is still allowed.
-bool http_relay_allowed(const struct flow *flow);
+// The verdict on the host that the connection is used for now.
+struct policy_decision http_relay_rejudge(const struct flow *flow);
 void http_relay_resume(struct flow *flow); // the log has room again
 void http_relay_carry(struct http_relay *http); // what it has moved goes to the flow's count
 

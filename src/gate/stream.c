@@ -27,6 +27,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/meter.h"
 #include "gate/tls_calls.h"
 #include "net/net.h"
 
@@ -50,10 +51,13 @@ struct stream {
     void *data;
     struct event reads, writes, wake, idle;
     struct stream_secret secret;
+    struct meter *meter; // NULL: none
+    struct meter_turn turn;
     uint64_t moved_us;
     size_t step;
     unsigned idle_ms;
     int fd, error; // error: of writing, negative errno
+    enum meter_way way;
     bool wanted, full;     // full: reading stopped because of what is in the input
     bool reading, writing; // the event is added
     bool eof, shutting, shut, told, dead;
@@ -71,7 +75,8 @@ static bool stream_watch(struct event *event, bool *added, bool wanted) {
 }
 
 static bool stream_may_read(const struct stream *stream) {
-    return stream->wanted && !stream->eof && !stream->told && evbuffer_get_length(stream->input) < STREAM_INPUT_MAX;
+    bool open = stream->wanted && !stream->eof && !stream->told;
+    return open && !meter_turn_waits(&stream->turn) && evbuffer_get_length(stream->input) < STREAM_INPUT_MAX;
 }
 
 static bool stream_may_write(const struct stream *stream) {
@@ -283,6 +288,13 @@ static ssize_t stream_receive(struct stream *stream, void *bytes, size_t len) {
     return stream_ssl_error(stream, got, &stream->read_writes, false);
 }
 
+// The budget is used up: a byte is one too many, an end is not. Never positive.
+static ssize_t stream_over_budget(struct stream *stream) {
+    uint8_t byte;
+    ssize_t got = stream_receive(stream, &byte, 1);
+    return got > 0 ? -EDQUOT : got;
+}
+
 // Into the input, up to its limit; the same results, the sum where bytes came.
 static ssize_t stream_fill(struct stream *stream) {
     size_t sum = 0;
@@ -292,10 +304,15 @@ static ssize_t stream_fill(struct stream *stream) {
         stream->full = len == 0;
         if (stream->full) return (ssize_t)sum;
         if (len > stream->step) len = stream->step;
+        ssize_t allowed = stream->meter ? meter_ask(stream->meter, stream->way, &stream->turn, len) : (ssize_t)len;
+        if (allowed < 0) return stream_over_budget(stream);
+        if (allowed == 0) return (ssize_t)sum;
+        len = (size_t)allowed;
         struct evbuffer_iovec vector;
         if (evbuffer_reserve_space(stream->input, (ev_ssize_t)len, &vector, 1) != 1) return -ENOMEM;
         ssize_t got = stream_receive(stream, vector.iov_base, len);
         if (got <= 0) return sum > 0 && got == 0 ? (ssize_t)sum : got;
+        if (stream->meter) meter_take(stream->meter, stream->way, (size_t)got);
         vector.iov_len = (size_t)got;
         evbuffer_commit_space(stream->input, &vector, 1);
         sum += (size_t)got;
@@ -317,6 +334,14 @@ static void stream_take(struct stream *stream) {
     }
     if (result < 0) stream_end(stream, result == -ENODATA ? 0 : (int)result);
     if (!stream->dead && !stream_balance(stream)) stream_end(stream, -ENOMEM);
+}
+
+// It may have stopped wanting any while it waited; stream_read looks again.
+static void stream_resumed(struct meter_turn *turn) {
+    struct stream *stream = LIST_ENTRY(turn, struct stream, turn);
+    if (!stream_may_read(stream)) return;
+    stream->moved_us = clock_us();
+    stream_take(stream);
 }
 
 static void stream_unbury(struct stream *stream) {
@@ -380,6 +405,7 @@ static void stream_idle(evutil_socket_t fd, short what, void *data) {
     (void)fd;
     (void)what;
     struct stream *stream = data;
+    if (meter_turn_waits(&stream->turn)) stream->moved_us = clock_us();
     uint64_t now = clock_us(), until = stream->moved_us + (uint64_t)stream->idle_ms * 1000;
     if (now >= until) {
         stream_end(stream, -ETIMEDOUT);
@@ -405,6 +431,7 @@ struct stream *stream_new(struct event_base *base, int fd, struct ssl_st *ssl, u
     stream->idle_ms = idle_ms;
     stream->moved_us = clock_us();
     stream->step = STREAM_STEP_SMALL;
+    meter_turn_init(&stream->turn, stream_resumed);
     stream->input = evbuffer_new();
     stream->output = evbuffer_new();
     event_assign(&stream->reads, base, fd, EV_READ | EV_PERSIST, stream_readable, stream);
@@ -423,7 +450,13 @@ void stream_handle(struct stream *stream, const struct stream_handlers *handlers
     stream->data = data;
 }
 
+void stream_meter(struct stream *stream, struct meter *meter, int way) {
+    stream->meter = meter;
+    stream->way = (enum meter_way)way;
+}
+
 static int stream_release(struct stream *stream) {
+    if (stream->meter) meter_leave(stream->meter, stream->way, &stream->turn);
     event_del(&stream->reads);
     event_del(&stream->writes);
     event_del(&stream->idle);

@@ -12,6 +12,7 @@
 
 struct event_base;
 struct evbuffer;
+struct meter;
 struct ssl_st;
 struct stream;
 
@@ -22,7 +23,7 @@ struct stream_handlers {
     void (*written)(struct stream *stream, void *data);  // all that stream_push could not write at once has gone out now
     // After all bytes before it were told. 0: the peer's orderly end of what it sends (FIN; with TLS close_notify), the
     // other direction still works. Negative errno, once: -ECONNRESET; -EPROTO: bad TLS, or cut short without
-    // close_notify; -ETIMEDOUT: neither direction has moved for idle_ms.
+    // close_notify; -ETIMEDOUT: neither direction has moved for idle_ms; -EDQUOT: bytes beyond the meter's budget.
     void (*ended)(struct stream *stream, int error, void *data);
 };
 
@@ -32,6 +33,9 @@ struct stream *stream_new(struct event_base *base, int fd, struct ssl_st *ssl, u
                           const struct stream_handlers *handlers, void *data);
 // From now on these are called: it changed hands.
 void stream_handle(struct stream *stream, const struct stream_handlers *handlers, void *data);
+// What is read (the plain text) is counted and limited by this; the meter outlives it. way: an
+// enum meter_way. Before the first read.
+void stream_meter(struct stream *stream, struct meter *meter, int way);
 // Closes it: with a reset if asked, else after what the kernel has. The memory goes at the end of the loop turn, and no
 // handler is called any more. NULL is fine.
 void stream_free(struct stream *stream, bool reset);

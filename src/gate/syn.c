@@ -112,6 +112,14 @@ static void syn_connected(int fd, const struct addr *peer, const struct policy_d
     syn_admit(flow);
 }
 
+void syn_rejudge(struct flow *flow) {
+    struct policy_request request = flow_request(flow);
+    struct policy_decision decision = connector_rejudge(flow->opening->connector);
+    if (decision.verdict != POLICY_DENY) return;
+    connector_cancel(TAKE_POINTER(flow->opening->connector));
+    syn_denied(flow, &request, &decision);
+}
+
 static void syn_connect(struct flow *flow, const struct policy_request *request, const char *name) {
     flow->state = FLOW_CONNECTING;
     flow->opening->connector =
@@ -142,7 +150,7 @@ static bool syn_explains(const struct flow *flow, const struct policy_decision *
 
 // Whether the destination is allowed even for bytes that show nothing: then it is dialled first and its bytes flow back
 // while the client's first ones are read, so that server-first protocols do not wait.
-static bool syn_is_open(struct gate *gate, struct policy_request request) {
+bool syn_is_open(struct gate *gate, struct policy_request request) {
     request.app = POLICY_APP_OTHER;
     return policy_decide(gate->policy, &request).verdict == POLICY_ALLOW;
 }
@@ -215,9 +223,8 @@ static bool syn_trim(struct ip_packet *syn) {
 }
 
 // A connection that gets no flow: refused, and logged.
-static void syn_turn(struct gate *gate, const struct ip_packet *syn, int fd, enum policy_reason reason) {
+static void syn_turn(struct gate *gate, const struct ip_packet *syn, int fd, struct policy_decision decision) {
     struct policy_request request = {.protocol = POLICY_TCP, .address = &syn->destination, .port = syn->destination_port};
-    struct policy_decision decision = syn_reason(reason);
     journal_decision(gate, &request, &decision);
     if (fd >= 0) relay_reset_fd(fd);
     else syn_answer(gate, syn, -ECONNREFUSED);
@@ -239,12 +246,13 @@ static void syn_begin(struct gate *gate, const struct ip_packet *syn, int fd) {
     enum door_kind door = door_at(gate, &syn->destination, syn->destination_port);
     bool own = keeper_owns(&syn->destination) || (fd >= 0 && syn_is_local(gate, syn));
     if (own && syn->destination_port != 53 && door == DOOR_NONE) {
-        syn_turn(gate, syn, fd, POLICY_NODE_OWN_ADDRESS);
+        syn_turn(gate, syn, fd, syn_reason(POLICY_NODE_OWN_ADDRESS));
         return;
     }
-    if (gate->flow_count < gate->facts.max_connections || exchange_make_room(gate)) flow = flow_new(gate, syn);
+    enum policy_limit limit = limit_connection(gate);
+    if (limit == POLICY_LIMIT_NONE) flow = flow_new(gate, syn);
     if (!flow) {
-        syn_turn(gate, syn, fd, POLICY_LIMIT_EXCEEDED);
+        syn_turn(gate, syn, fd, limit_denial(limit));
         return;
     }
     flow->arrived = fd >= 0;

@@ -11,6 +11,7 @@
 #include "base/addr.h"
 #include "base/error.h"
 #include "base/list.h"
+#include "base/meter.h"
 #include "wire/ipc.h"
 
 struct event_base;
@@ -85,11 +86,13 @@ struct relay_engine;
 // only while bytes are in flight; one coarse sweep for idle deadlines.
 int relay_engine_new(struct event_base *base, struct relay_engine **ret_engine);
 void relay_engine_free(struct relay_engine *engine);
+// From now on its relays are counted and limited by this; it outlives the engine. Before the first relay.
+void relay_engine_meter(struct relay_engine *engine, struct meter *meter);
 
 enum relay_side { RELAY_SANDBOX, RELAY_UPSTREAM };
 struct relay;
-// Both directions ended (error 0), or a socket failed (-errno), or the idle deadline passed (-ETIMEDOUT), or the byte cap
-// was reached (-EDQUOT). Sockets are closed already. Called at the end of a loop turn.
+// Both directions ended (error 0), or a socket failed (-errno), or the idle deadline passed (-ETIMEDOUT), or there was a byte
+// beyond the meter's budget (-EDQUOT). Sockets are closed already. Called at the end of a loop turn.
 typedef void relay_ended(struct relay *relay, int error, void *data);
 
 struct relay { // embedded in a flow, which owns the memory; private to relay.c but for bytes
@@ -97,7 +100,7 @@ struct relay { // embedded in a flow, which owns the memory; private to relay.c 
     struct relay_engine *engine;
     struct relay_pipe *pipes[2];
     uint64_t bytes[2];    // moved from RELAY_SANDBOX, from RELAY_UPSTREAM
-    uint64_t max_out;     // byte cap from RELAY_SANDBOX, 0 = none; set by the owner before relay_start
+    struct meter_turn turns[2]; // to read from a side
     relay_ended *ended;
     void *data;
     int fds[2];

@@ -16,6 +16,9 @@
 // when the sandbox stops reading. A connection that has moved some and goes on moving may grow it (long, fast paths need
 // that), RELAY_ROOMY_MAX of them at a time.
 //
+// Limits: what is read is asked for first (base/meter.h). A direction that gets nothing waits in the meter's queue, not in
+// the kernel's; what was read goes on whatever the limit. Idle deadlines do not run meanwhile.
+//
 // Ends: FIN of one side becomes FIN of the other once the pipe is empty, each direction by itself; any error becomes a reset
 // of both. The owner hears of it when the work of the turn is done, so its callback may free or stop what it likes.
 //
@@ -77,6 +80,8 @@ struct relay_engine {
     struct list ready;      // have more to do
     struct list ended;
     struct relay *roomy[RELAY_ROOMY_MAX]; // NULL: free
+    struct meter *meter;  // the owner's, or `own`, which limits nothing
+    struct meter own;
     uint32_t now_s;
     int epoll;
     bool fix_early; // receive buffers are large from the start here
@@ -127,6 +132,7 @@ static void relay_room_grow(struct relay *relay, uint64_t moved) {
 static void relay_close(struct relay *relay, bool reset) {
     if (relay_has(relay, RELAY_ROOMY, 0)) relay_room_fix(relay);
     for (int side = 0; side < 2; side++) {
+        meter_leave(relay->engine->meter, (enum meter_way)side, &relay->turns[side]);
         if (relay->pipes[side]) relay_pool_put(&relay->engine->pool, relay->pipes[side]);
         relay->pipes[side] = NULL;
         if (relay->fds[side] < 0) continue;
@@ -170,11 +176,9 @@ static int relay_full(struct relay *relay, int side) {
     return relay_watch(relay, side, EPOLL_CTL_MOD, EPOLLOUT);
 }
 
-// How many more bytes may be read from the side (the pipe is empty).
-static size_t relay_allowance(const struct relay *relay, int from) {
-    if (from != RELAY_SANDBOX || relay->max_out == 0) return RELAY_TURN_BYTES;
-    uint64_t left = relay->max_out > relay->bytes[from] ? relay->max_out - relay->bytes[from] : 0;
-    return left < RELAY_TURN_BYTES ? (size_t)left : RELAY_TURN_BYTES;
+// How many bytes may be read from the side now (the pipe is empty). 0: it waits for its turn; -EDQUOT: none any more.
+static ssize_t relay_allowance(struct relay *relay, int from) {
+    return meter_ask(relay->engine->meter, (enum meter_way)from, &relay->turns[from], RELAY_TURN_BYTES);
 }
 
 // A step answers with bytes moved (0: look again) or a negative errno; -EAGAIN: this direction waits for an event.
@@ -192,6 +196,7 @@ static ssize_t relay_copy(struct relay *relay, int from, size_t max) {
     }
     if (got == 0) relay_set(relay, RELAY_EOF, from);
     if (got == 0) return 0;
+    meter_take(relay->engine->meter, (enum meter_way)from, (size_t)got);
     if ((size_t)got == sizeof(bytes)) relay_set(relay, RELAY_BULK, from);
     if ((size_t)got < size && !relay_has(relay, RELAY_WARY, from)) relay_clear(relay, RELAY_READABLE, from);
     ssize_t sent = send(relay->fds[!from], bytes, (size_t)got, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -217,8 +222,8 @@ static ssize_t relay_drain(struct relay *relay, int from) {
     return moved;
 }
 
-// The byte cap is used up: one more byte ends the relay, FIN does not.
-static ssize_t relay_over_cap(struct relay *relay, int from) {
+// The budget is used up: one more byte ends the relay, FIN does not.
+static ssize_t relay_over_budget(struct relay *relay, int from) {
     uint8_t byte;
     ssize_t got = recv(relay->fds[from], &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     if (got > 0) return -EDQUOT;
@@ -231,8 +236,10 @@ static ssize_t relay_over_cap(struct relay *relay, int from) {
 }
 
 static ssize_t relay_fill(struct relay *relay, int from) {
-    size_t max = relay_allowance(relay, from);
-    if (max == 0) return relay_over_cap(relay, from);
+    ssize_t allowed = relay_allowance(relay, from);
+    if (allowed < 0) return relay_over_budget(relay, from);
+    if (allowed == 0) return -EAGAIN;
+    size_t max = (size_t)allowed;
     if (relay->pipes[from] && relay->pipes[from]->fds[0] < 0) { // memory, and empty now
         relay_pool_put(&relay->engine->pool, relay->pipes[from]);
         relay->pipes[from] = NULL;
@@ -246,6 +253,7 @@ static ssize_t relay_fill(struct relay *relay, int from) {
         if (relay_has(relay, RELAY_WARY, from)) return relay_copy(relay, from, max);
         relay_clear(relay, RELAY_READABLE, from);
     }
+    if (got > 0) meter_take(relay->engine->meter, (enum meter_way)from, (size_t)got);
     return got;
 }
 
@@ -314,6 +322,20 @@ static void relay_engine_work_done(struct relay_engine *engine) {
 
 static void relay_engine_clock(struct relay_engine *engine) { engine->now_s = (uint32_t)(clock_us() / 1000000); }
 
+static bool relay_waits_for_turn(const struct relay *relay) {
+    return meter_turn_waits(&relay->turns[RELAY_SANDBOX]) || meter_turn_waits(&relay->turns[RELAY_UPSTREAM]);
+}
+
+static void relay_resume(struct relay *relay) {
+    struct relay_engine *engine = relay->engine;
+    relay_engine_clock(engine);
+    relay_run(relay);
+    if (!list_empty(&engine->ended) || !list_empty(&engine->ready)) relay_again(engine);
+}
+
+static void relay_resume_sandbox(struct meter_turn *turn) { relay_resume(LIST_ENTRY(turn, struct relay, turns[RELAY_SANDBOX])); }
+static void relay_resume_upstream(struct meter_turn *turn) { relay_resume(LIST_ENTRY(turn, struct relay, turns[RELAY_UPSTREAM])); }
+
 static void relay_engine_event(evutil_socket_t fd, short what, void *data) {
     struct relay_engine *engine = data;
     struct epoll_event events[RELAY_EVENTS];
@@ -354,7 +376,13 @@ static void relay_engine_expire(struct list *list, uint32_t now_s, uint32_t limi
     while (!list_empty(list)) {
         struct relay *relay = LIST_ENTRY(list->next, struct relay, idle);
         if (now_s - relay->active_s < limit_s) break;
-        relay_end(relay, -ETIMEDOUT);
+        if (!relay_waits_for_turn(relay)) {
+            relay_end(relay, -ETIMEDOUT);
+            continue;
+        }
+        relay->active_s = now_s;
+        list_remove(&relay->idle);
+        list_append(list, &relay->idle);
     }
 }
 
@@ -380,11 +408,14 @@ static bool relay_engine_early(void) {
     return fd < 0 || getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, &len) < 0 || bytes > 2 * RELAY_RECEIVE_BYTES;
 }
 
+void relay_engine_meter(struct relay_engine *engine, struct meter *meter) { engine->meter = meter; }
+
 int relay_engine_new(struct event_base *base, struct relay_engine **ret_engine) {
     struct relay_engine *engine = NEW(struct relay_engine);
     if (!engine) return -ENOMEM;
     // splice to a socket that was closed by its peer raises it, and has no flag against that.
     signal(SIGPIPE, SIG_IGN);
+    engine->meter = &engine->own;
     list_init(&engine->open);
     list_init(&engine->half);
     list_init(&engine->ready);
@@ -443,6 +474,8 @@ int relay_start(struct relay_engine *engine, struct relay *relay, int sandbox_fd
     relay->flags = 0;
     relay_engine_clock(engine);
     relay->active_s = engine->now_s;
+    meter_turn_init(&relay->turns[RELAY_SANDBOX], relay_resume_sandbox);
+    meter_turn_init(&relay->turns[RELAY_UPSTREAM], relay_resume_upstream);
     for (int side = 0; side < 2; side++) {
         relay->fds[side] = side == RELAY_SANDBOX ? sandbox_fd : upstream_fd;
         relay->bytes[side] = 0;

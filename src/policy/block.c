@@ -293,6 +293,7 @@ struct policy_facts policy_facts(const struct policy *policy) {
                      header->set_counts[BLOCK_BOUND] > 0,
         .dns_names = (enum policy_dns_names)header->dns_names,
         .max_connections = header->max_connections,
+        .connection_rate = header->connection_rate,
         .bandwidth_bytes = header->bandwidth_bytes,
         .max_bytes_out = header->max_bytes_out,
         .pool4 = header->pool4,

@@ -101,7 +101,7 @@ struct block_header {
     uint64_t size;
     uint64_t checksum; // of everything behind the header and of the header with this field zero
     uint64_t generation, bandwidth_bytes, max_bytes_out;
-    uint32_t max_connections;
+    uint32_t max_connections, connection_rate;
     uint32_t rule_deny_all; // the deny entry for every address, or BLOCK_NONE
     uint32_t rule_base, rule_private;
     uint32_t rule_own;     // deny_own_addresses, or BLOCK_NONE
@@ -165,6 +165,8 @@ uint32_t block_find_run(const struct policy *policy, enum block_run_table table,
 // Words of a model's entries: "https api.github.com:443", "any 203.0.113.0/24". Returns a string to free, or NULL.
 char *explain_entry(const struct policy_entry *entry, bool allow);
 const char *explain_entry_protocol(enum policy_entry_protocol protocol);
+// The limit, its value in this policy and what to do; nothing for POLICY_LIMIT_NONE.
+void limit_hint(const struct policy *policy, enum policy_limit limit, char buf[POLICY_HINT_SIZE]);
 
 // Rules that can never match and other things that a person should know (lint.c).
 int lint_check(const struct policy_model *model, const struct policy *policy, struct policy_warnings *warnings,

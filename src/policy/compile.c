@@ -234,6 +234,7 @@ static void add_settings(struct compile *compile, uint64_t generation) {
     header->bandwidth_bytes = model->bandwidth_bytes;
     header->max_bytes_out = model->max_bytes_out;
     header->max_connections = model->max_connections;
+    header->connection_rate = model->connection_rate;
     header->base_allow = model->base_allow;
     header->name_base_allow = model->base_allow && header->rule_deny_all == BLOCK_NONE;
     header->block_private = model->block_private;

@@ -175,7 +175,8 @@ const char *policy_hint(const struct policy *policy, const struct policy_request
     const char *name = request->dialled ? request->dialled : request->claimed;
     buf[0] = '\0';
     if (decision->verdict != POLICY_DENY) return buf;
-    if (name && request->address && is_host(request->address) && !is_localhost(name)) return buf; // no other name opens it
+    bool limited = decision->reason == POLICY_LIMIT_EXCEEDED;
+    if (!limited && name && request->address && is_host(request->address) && !is_localhost(name)) return buf; // no other name opens it
     switch (decision->reason) {
     case POLICY_BASE_DENIED:
     case POLICY_PORT_DENIED:
@@ -194,6 +195,9 @@ const char *policy_hint(const struct policy *policy, const struct policy_request
     case POLICY_NO_NAME:
         if (request->address) hint_address(&hint, request->address, decision->rule);
         break;
+    case POLICY_LIMIT_EXCEEDED:
+        limit_hint(policy, decision->limit, buf);
+        break;
     case POLICY_ALLOWED_NAME:
     case POLICY_ALLOWED_CIDR:
     case POLICY_ALLOWED_BASE:
@@ -205,7 +209,6 @@ const char *policy_hint(const struct policy *policy, const struct policy_request
     case POLICY_BAD_REQUEST:
     case POLICY_TLS_BAD_HELLO:
     case POLICY_ECH_DENIED:
-    case POLICY_LIMIT_EXCEEDED:
     case POLICY_BINDING_FAILED:
     case POLICY_UPSTREAM_FAILED:
     case POLICY_POLICY_CHANGED:

@@ -123,6 +123,7 @@ struct policy_model {
     bool has_dns_names;
     enum policy_dns_names dns_names;
     uint32_t max_connections; // default 256
+    uint32_t connection_rate; // new ones per second; 0: no limit
     uint64_t bandwidth_bytes;
     uint64_t max_bytes_out;
     // E2B ingress settings: stored, not decided on here.

@@ -10,6 +10,7 @@
 
 #define PORT_RANGES_MAX 1024
 #define CONNECTIONS_MAX 65536
+#define CONNECTION_RATE_MAX 1000000
 
 struct native_unit {
     const char *name;
@@ -266,6 +267,14 @@ static int read_connections(const struct yaml_file *file, const struct yaml_valu
     return r;
 }
 
+static int read_connection_rate(const struct yaml_file *file, const struct yaml_value *value, const char *what,
+                                void *context) {
+    uint64_t number;
+    int r = yaml_number(file, value, what, 1, CONNECTION_RATE_MAX, &number);
+    if (r == 0) ((struct policy_reader *)context)->model->connection_rate = (uint32_t)number;
+    return r;
+}
+
 static int read_bandwidth(const struct yaml_file *file, const struct yaml_value *value, const char *what,
                           void *context) {
     return read_quantity(file, value, what, rate_units, &((struct policy_reader *)context)->model->bandwidth_bytes);
@@ -279,6 +288,7 @@ static int read_bytes_out(const struct yaml_file *file, const struct yaml_value 
 static int read_limits(const struct yaml_file *file, const struct yaml_value *value, const char *what, void *context) {
     static const struct yaml_key keys[] = {
         {"connections", "limits.connections", read_connections},
+        {"connections_per_second", "limits.connections_per_second", read_connection_rate},
         {"bandwidth", "limits.bandwidth", read_bandwidth},
         {"bytes_out", "limits.bytes_out", read_bytes_out},
     };

@@ -44,6 +44,14 @@ struct policy_request {
 
 #define POLICY_RULE_NONE UINT32_MAX
 
+// Which of a sandbox's limits a denial for limit_exceeded is about. policy_decide knows none: who counts, says.
+enum policy_limit {
+    POLICY_LIMIT_NONE, // one of our own
+    POLICY_LIMIT_CONNECTIONS, POLICY_LIMIT_CONNECTION_RATE, POLICY_LIMIT_BANDWIDTH, POLICY_LIMIT_BYTES_OUT,
+    POLICY_LIMIT_COUNT,
+};
+const char *policy_limit_name(enum policy_limit limit); // its key in a policy; NONE: "other"
+
 struct policy_decision {
     enum policy_verdict verdict;
     enum policy_reason reason;
@@ -51,6 +59,7 @@ struct policy_decision {
     // On allow by name (and on inspect of a dialled name): the name to resolve and dial, equal to request.dialled or
     // request.claimed. NULL: dial the literal address.
     const char *name;
+    enum policy_limit limit; // where the reason is limit_exceeded
 };
 
 // The verdict: pure, no I/O, no clock, no globals, no allocation.
@@ -74,7 +83,8 @@ struct policy_facts {
     bool synthetic;           // some name gets a synthetic address, so the pools are in use
     enum policy_dns_names dns_names;
     uint32_t max_connections;
-    uint64_t bandwidth_bytes; // per second; 0 = none
+    uint32_t connection_rate; // new ones per second; 0 = no limit
+    uint64_t bandwidth_bytes; // per second, each way; 0 = none
     uint64_t max_bytes_out;   // 0 = none
     struct addr_prefix pool4, pool6; // synthetic pools
 };

@@ -6,9 +6,6 @@
 
 #include <errno.h>
 
-// Values of the policy room's enumerations (which this room may not include); tests/unit/wire/test_ipc.c compares them.
-enum { PROTOCOLS = 4, VERDICTS = 3, REASONS = 23, APPS = 4 };
-
 // NUL-terminated and printable ASCII: these end up on a terminal and in JSON.
 static bool is_text(const char *text, size_t size) {
     size_t len = strnlen(text, size);
@@ -103,6 +100,13 @@ static bool check_policy(const void *body, size_t len) {
     return policy.size > 0 && policy.keep_existing <= 1;
 }
 
+static bool check_active(const void *body, size_t len) {
+    struct ipc_active active;
+    memcpy(&active, body, sizeof(active));
+    (void)len;
+    return active.status <= 0;
+}
+
 // What comes before the texts is copied as it is; then their lengths, then they.
 struct packed_lengths {
     uint16_t name, hint;
@@ -120,8 +124,8 @@ size_t ipc_decision_pack(const struct ipc_decision *decision, uint8_t ret_bytes[
 }
 
 static bool good_decision(const struct ipc_decision *decision) {
-    if (decision->event > 1 || decision->protocol >= PROTOCOLS || decision->verdict >= VERDICTS) return false;
-    if (decision->reason >= REASONS || decision->app >= APPS || !is_address(&decision->address)) return false;
+    if (decision->event > 1 || decision->protocol >= IPC_PROTOCOLS || decision->verdict >= IPC_VERDICTS) return false;
+    if (decision->reason >= IPC_REASONS || decision->app >= IPC_APPS || !is_address(&decision->address)) return false;
     return is_text(decision->name, sizeof(decision->name)) && is_text(decision->hint, sizeof(decision->hint));
 }
 
@@ -267,12 +271,15 @@ static const struct {
     [IPC_BUFFERS] = {sizeof(struct ipc_buffers), 0, true, false, check_buffers},
     [IPC_MAPPINGS_END] = {0, 0, true, false, NULL},
     [IPC_GATE_START] = {sizeof(struct ipc_gate_start), 4, true, false, check_gate_start, IPC_GATE_START_FDS},
-    [IPC_GATE_POLICY] = {sizeof(struct ipc_policy), 1, true, false, check_policy},
+    [IPC_GATE_POLICY] = {sizeof(struct ipc_policy), 2, true, false, check_policy, .fds_least = 1},
     [IPC_GATE_RESOLVER] = {0, 1, true, false, NULL},
     [IPC_GATE_VAULT] = {0, 1, true, false, NULL},
     [IPC_GATE_VAULT_LOST] = {0, 0, true, false, NULL},
     [IPC_GATE_READY] = {0, 0, true, false, NULL},
-    [IPC_GATE_ACTIVE] = {sizeof(struct ipc_active), 0, true, false, NULL},
+    [IPC_GATE_ACTIVE] = {sizeof(struct ipc_active), 0, true, false, check_active},
+    [IPC_GATE_COUNT] = {0, 0, true, false, NULL},
+    [IPC_GATE_COUNTERS] = {sizeof(struct ipc_counters), 0, true, false, NULL},
+    [IPC_GATE_SPENT] = {sizeof(struct ipc_spent), 0, true, false, NULL},
     [IPC_DECISION] = {PACKED_HEAD, 0, true, true, check_decision},
     [IPC_RESOLVER_START] = {sizeof(struct ipc_resolver_start), 0, true, false, check_resolver_start},
     [IPC_RESOLVER_READY] = {0, 0, true, false, NULL},

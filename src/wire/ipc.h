@@ -28,12 +28,17 @@ enum ipc_type {
     // main -> gate: struct ipc_gate_start; descriptors: channel to keeper, channel to resolver; where there are bindings:
     // channel to the vault; then, if there are more roots of trust than the system's: memory file with them (PEM)
     IPC_GATE_START,
-    IPC_GATE_POLICY,      // main -> gate: struct ipc_policy; descriptor: sealed memfd with the policy's block
+    // main -> gate: struct ipc_policy; descriptors: sealed memfd with the policy's block; then, for another policy than the
+    // first where there are bindings in either: channel to the vault for its rules, taken at the same moment
+    IPC_GATE_POLICY,
     IPC_GATE_RESOLVER,    // main -> gate: no body; descriptor: channel to a new resolver, in place of a dead one
     IPC_GATE_VAULT,       // main -> gate: no body; descriptor: channel to the vault; in place of a dead one
     IPC_GATE_VAULT_LOST,  // gate -> main: no body: its channel to the vault has closed, and no other has come
     IPC_GATE_READY,       // gate -> main: no body: isolated, policy in force
-    IPC_GATE_ACTIVE,      // gate -> main: struct ipc_active: a policy is in force everywhere
+    IPC_GATE_ACTIVE,      // gate -> main: struct ipc_active: the answer to each IPC_GATE_POLICY but the first
+    IPC_GATE_COUNT,       // main -> gate: no body: asks for IPC_GATE_COUNTERS
+    IPC_GATE_COUNTERS,    // gate -> main: struct ipc_counters
+    IPC_GATE_SPENT,       // gate -> main: struct ipc_spent: to be given to the next gate, if this one dies
     IPC_DECISION,         // gate -> main: decisions as ipc_decision_pack has written them: lines of the decision log
     // resolver
     IPC_RESOLVER_START,   // main -> resolver: struct ipc_resolver_start
@@ -80,6 +85,9 @@ enum ipc_socket {
     IPC_SOCKET_PACKET,                    // SYNs and ICMP echo requests that wait for the gate; TPROXY only
     IPC_SOCKET_COUNT,
 };
+
+// How many values enumerations of the policy room have (which this room may not include): test_ipc.c compares them.
+enum ipc_values { IPC_PROTOCOLS = 4, IPC_VERDICTS = 3, IPC_REASONS = 23, IPC_APPS = 4, IPC_LIMITS = 5 };
 
 #define IPC_FDS_MAX 8
 #define IPC_GATE_START_FDS 2 // at least
@@ -138,6 +146,11 @@ struct ipc_buffers {
 struct ipc_gate_start {
     char sandbox[64]; // identifier for the log
     uint8_t doors;    // 1: the doors of `--proxy` are open
+    uint64_t bytes_out; // of the sandbox so far, as the last IPC_GATE_SPENT said
+};
+
+struct ipc_spent {
+    uint64_t bytes_out; // of the sandbox, over its life: none beyond these were sent
 };
 
 struct ipc_policy {
@@ -147,9 +160,25 @@ struct ipc_policy {
 };
 
 struct ipc_active {
-    uint64_t generation;
+    uint64_t generation; // that is in force everywhere
     uint64_t update_us;
     uint32_t flows_closed, flows_kept;
+    // 0; or negative errno: the policy was not taken and the one before stays in force: -EXDEV: another synthetic pool; -ENOTSUP:
+    // bindings, and this gate began without any; anything else: a damaged block, or no memory
+    int32_t status;
+};
+
+#define IPC_UPDATE_STEPS 6 // of the histogram of updates, by their time: up to 0.1 ms, 1 ms, 10 ms, 100 ms, 1 s, and any
+
+// What one gate process has counted since it began, and what it has now.
+struct ipc_counters {
+    uint64_t decisions[IPC_PROTOCOLS][IPC_VERDICTS][IPC_REASONS]; // lines of the decision log
+    uint64_t limited[IPC_LIMITS];   // of these, for reason limit_exceeded, by the limit
+    uint64_t flows, exchanges;      // that were opened: TCP, and UDP and ICMP
+    uint64_t bytes[2], lost[2], waits[2]; // out, in: bytes; datagrams beyond the bandwidth; times that a reader had to wait
+    uint64_t updates[IPC_UPDATE_STEPS], update_us, updates_refused, closed; // closed: flows and exchanges, by updates
+    uint64_t starved;               // times that descriptors or memory were short
+    uint64_t flows_open, exchanges_open, names, log_waiting; // now; names: of the synthetic pool; log_waiting: records
 };
 
 enum ipc_event { IPC_EVENT_DECISION, IPC_EVENT_FLOW };

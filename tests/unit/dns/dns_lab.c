@@ -197,7 +197,7 @@ void lab_build(struct lab *lab, const char *yaml, int channel) {
     lab->client = dns_client_new(lab->base, channel);
     struct addr_prefix pool4 = lab_prefix("198.18.0.0/15"), pool6 = lab_prefix("fd53:796e::/64");
     lab->pool = dns_pool_new(&pool4, &pool6, NULL, NULL);
-    struct dns_front_callbacks callbacks = {lab_policy_in_force, lab_decided, lab};
+    struct dns_front_callbacks callbacks = {.policy = lab_policy_in_force, .decided = lab_decided, .data = lab};
     lab->front = dns_front_new(lab->base, lab->client, lab->pool, &callbacks);
     assert_non_null(lab->front);
 }

@@ -52,7 +52,6 @@ static void flow_start_with(struct flow *flow, const void *first, size_t first_l
 }
 
 static void flow_start(struct flow *flow) {
-    flow->relay.max_out = 0;
     flow_start_with(flow, NULL, 0, NULL, 0);
 }
 
@@ -342,16 +341,47 @@ static void test_large_first(void **state) {
 
 // ---- limits ----
 
-static void test_byte_cap(void **state) {
+// ---- limits ----
+
+static struct event *meter_event;
+
+static void meter_due(evutil_socket_t fd, short what, void *data) {
+    (void)fd, (void)what;
+    meter_serve(data);
+}
+
+static void meter_wake(uint64_t delay_us, void *data) {
+    (void)data;
+    struct timeval after = {.tv_sec = (time_t)(delay_us / 1000000), .tv_usec = (suseconds_t)(delay_us % 1000000)};
+    assert_int_equal(event_add(meter_event, &after), 0);
+}
+
+static void meter_start(struct meter *meter, uint64_t rate, uint64_t budget) {
+    const struct meter_callbacks callbacks = {.wake = meter_wake};
+    meter_init(meter, 0, &callbacks);
+    meter_event = evtimer_new(base, meter_due, meter);
+    meter_limit(meter, rate, budget);
+    relay_engine_meter(engine, meter);
+}
+
+static void meter_end(void) {
+    relay_engine_meter(engine, &engine->own);
+    event_free(meter_event);
+}
+
+static void test_byte_budget(void **state) {
     char bytes[1100];
     (void)state;
     memset(bytes, 'c', sizeof(bytes));
     for (int over = 0; over < 2; over++) {
-        struct flow flow = {.relay.max_out = 1000};
+        struct flow flow;
+        struct meter meter;
+        meter_start(&meter, 0, 1000);
+        meter_take(&meter, METER_OUT, 300); // by whoever read the first bytes
         flow_start_with(&flow, bytes, 300, NULL, 0);
         assert_int_equal(send(flow.client, bytes, 700 + (size_t)over, 0), 700 + over);
         loop_ms(50);
-        if (!over) { // exactly the cap: fine, and the other way is not counted
+        if (!over) { // exactly the budget: fine, and the other way is not counted
             assert_int_equal(flow.error, 1);
             assert_int_equal(recv(flow.server, bytes, sizeof(bytes), 0), 1000);
             assert_int_equal(send(flow.server, bytes, sizeof(bytes), 0), sizeof(bytes));
@@ -360,6 +390,7 @@ static void test_byte_cap(void **state) {
             close(flow.server);
             loop_until_ended(&flow, 1000);
             assert_int_equal(flow.error, 0);
+            assert_true(meter.used[METER_IN] == sizeof(bytes));
         } else {
             loop_until_ended(&flow, 1000);
             assert_int_equal(flow.error, -EDQUOT);
@@ -367,8 +398,90 @@ static void test_byte_cap(void **state) {
             close(flow.server);
         }
         assert_int_equal(flow.relay.bytes[RELAY_SANDBOX], 1000);
+        assert_true(meter.used[METER_OUT] == 1000);
         close(flow.client);
+        meter_end();
     }
+}
+
+// Four flows of one sandbox at 8 MB/s: together they get that, each its part, whole, and the loop sleeps in between.
+static void test_rate_is_shared(void **state) {
+    enum { FLOWS = 4, RATE = 8 << 20, EACH = 6 << 20 };
+    struct flow flows[FLOWS];
+    struct meter meter;
+    pid_t writers[FLOWS];
+    static uint8_t bytes[1 << 16];
+    size_t got[FLOWS] = {0}, sum = 0;
+    (void)state;
+    meter_start(&meter, RATE, METER_NONE);
+    for (int i = 0; i < FLOWS; i++) {
+        flow_start(&flows[i]);
+        writers[i] = writer(flows[i].client, EACH, (uint8_t)i);
+    }
+    uint64_t begin = clock_us(), cpu = cpu_us();
+    while (clock_us() - begin < 1000000) {
+        loop_ms(5);
+        for (int i = 0; i < FLOWS; i++) {
+            ssize_t n;
+            while ((n = recv(flows[i].server, bytes, sizeof(bytes), MSG_DONTWAIT)) > 0) {
+                for (ssize_t j = 0; j < n; j++) assert_int_equal(bytes[j], pattern(got[i] + (size_t)j, (uint8_t)i));
+                got[i] += (size_t)n;
+            }
+        }
+    }
+    uint64_t passed = clock_us() - begin;
+    assert_true(cpu_us() - cpu < passed * 3 / 4); // no busy loop, though every byte was looked at here
+    for (int i = 0; i < FLOWS; i++) {
+        sum += got[i];
+        assert_true(got[i] > passed * (RATE / 1000000) / FLOWS / 2);
+    }
+    assert_true(sum < passed * RATE / 1000000 + RATE / 20 + (1 << 20));
+    // Without a limit from here on nobody waits any more.
+    meter_limit(&meter, 0, METER_NONE);
+    for (int i = 0; i < FLOWS; i++) {
+        for (ssize_t n = 1; got[i] < EACH; got[i] += n > 0 ? (size_t)n : 0) {
+            if (n <= 0) loop_ms(1);
+            n = recv(flows[i].server, bytes, sizeof(bytes), MSG_DONTWAIT);
+        }
+        int status;
+        assert_int_equal(waitpid(writers[i], &status, 0), writers[i]);
+        assert_int_equal(status, 0);
+        relay_stop(&flows[i].relay, true);
+        close(flows[i].client);
+        close(flows[i].server);
+    }
+    meter_end();
+}
+
+// A relay that waits for its turn is not idle, and one that ends leaves the queue.
+static void test_waiting_is_not_idle(void **state) {
+    struct flow waiting, leaving;
+    struct meter meter;
+    static char bytes[20000];
+    (void)state;
+    meter_start(&meter, 4000, METER_NONE); // a burst of 4096, then 4000 a second
+    flow_start(&waiting);
+    flow_start(&leaving);
+    assert_int_equal(send(waiting.client, bytes, sizeof(bytes), 0), sizeof(bytes));
+    assert_int_equal(send(leaving.client, bytes, sizeof(bytes), 0), sizeof(bytes));
+    assert_int_equal(shutdown(waiting.client, SHUT_WR), 0); // RELAY_IDLE_HALF_S is a second
+    loop_ms(100);
+    relay_stop(&leaving.relay, true);
+    size_t got = 0;
+    for (int i = 0; i < 200 && got < sizeof(bytes); i++) {
+        loop_ms(50);
+        ssize_t n = recv(waiting.server, bytes, sizeof(bytes), MSG_DONTWAIT);
+        if (n > 0) got += (size_t)n;
+    }
+    assert_int_equal(got, sizeof(bytes));
+    expect_end(waiting.server, 0);
+    close(waiting.server);
+    loop_until_ended(&waiting, 1000);
+    assert_int_equal(waiting.error, 0);
+    close(waiting.client);
+    close(leaving.client);
+    close(leaving.server);
+    meter_end();
 }
 
 static void test_idle_deadlines(void **state) {
@@ -431,7 +544,7 @@ static void test_idle_cost(void **state) {
     }
     relay_pool_done(&engine->pool);
     assert_int_equal(fd_count(), before);
-    assert_true(sizeof(struct relay) <= 128);
+    assert_true(sizeof(struct relay) <= 136);
 }
 
 // ---- callbacks ----
@@ -582,7 +695,8 @@ int main(void) {
         cmocka_unit_test(test_half_close),      cmocka_unit_test(test_reset_is_passed_on),
         cmocka_unit_test(test_write_to_closed), cmocka_unit_test(test_urgent),
         cmocka_unit_test(test_urgent_first_and_blocked), cmocka_unit_test(test_first_and_back),
-        cmocka_unit_test(test_large_first),     cmocka_unit_test(test_byte_cap),
+        cmocka_unit_test(test_large_first),     cmocka_unit_test(test_byte_budget), cmocka_unit_test(test_rate_is_shared),
+        cmocka_unit_test(test_waiting_is_not_idle),
         cmocka_unit_test(test_idle_deadlines),  cmocka_unit_test(test_idle_cost),
         cmocka_unit_test(test_callback_stops_and_frees), cmocka_unit_test(test_fair),
         cmocka_unit_test(test_receive_buffers), cmocka_unit_test(test_local_sockets),

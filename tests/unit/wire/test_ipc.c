@@ -11,7 +11,9 @@
 #include <cmocka.h>
 
 // The wire room may not include the policy room: its numbers of values are held to this.
-_Static_assert(POLICY_DNS == 3 && POLICY_INSPECT == 2 && POLICY_REASON_COUNT == 23 && POLICY_APP_OTHER == 3, "ipc.c");
+_Static_assert(POLICY_DNS + 1 == IPC_PROTOCOLS && POLICY_INSPECT + 1 == IPC_VERDICTS, "ipc.h");
+_Static_assert((int)POLICY_REASON_COUNT == IPC_REASONS && POLICY_APP_OTHER + 1 == IPC_APPS, "ipc.h");
+_Static_assert((int)POLICY_LIMIT_COUNT == IPC_LIMITS, "ipc.h");
 
 static int check_at(enum ipc_type type, const void *body, size_t len, size_t fds) {
     // A copy at an odd address, of exactly that size: the sanitizers see reads outside and misaligned ones.
@@ -42,7 +44,10 @@ static void test_sizes(void **state) {
         {IPC_GATE_VAULT, 0, 1},
         {IPC_GATE_VAULT_LOST, 0, 0},
         {IPC_GATE_READY, 0, 0},
-        {IPC_GATE_ACTIVE, 24, 0},
+        {IPC_GATE_ACTIVE, sizeof(struct ipc_active), 0},
+        {IPC_GATE_SPENT, 8, 0},
+        {IPC_GATE_COUNT, 0, 0},
+        {IPC_GATE_COUNTERS, sizeof(struct ipc_counters), 0},
         {IPC_RESOLVER_START, sizeof(struct ipc_resolver_start), 0},
         {IPC_RESOLVER_READY, 0, 0},
         {IPC_RESOLVER_GATE, 0, 1},
@@ -59,7 +64,7 @@ static void test_sizes(void **state) {
         {IPC_SOURCE_OUTPUT, 8, 1},
         {IPC_SOURCE_END, 8, 0},
     };
-    static const uint8_t zeros[2048];
+    static const uint8_t zeros[4096];
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         assert_int_equal(check_at(rows[i].type, zeros, rows[i].size, rows[i].fds), 0);
         assert_int_equal(check_at(rows[i].type, zeros, rows[i].size + 1, rows[i].fds), -EBADMSG);
@@ -68,7 +73,7 @@ static void test_sizes(void **state) {
         if (rows[i].fds && rows[i].type != IPC_KEEPER_START) assert_int_equal(check_at(rows[i].type, zeros, rows[i].size, rows[i].fds - 1), -EBADMSG);
     }
     for (size_t fds = 0; fds <= IPC_FDS_MAX; fds++) // with the vault's channel, and with roots of trust
-        assert_int_equal(check_at(IPC_GATE_START, zeros, 65, fds), fds >= 2 && fds <= 4 ? 0 : -EBADMSG);
+        assert_int_equal(check_at(IPC_GATE_START, zeros, sizeof(struct ipc_gate_start), fds), fds >= 2 && fds <= 4 ? 0 : -EBADMSG);
     assert_int_equal(check_at(0, zeros, 0, 0), -EBADMSG);
     assert_int_equal(check_at(IPC_TYPE_COUNT, zeros, 0, 0), -EBADMSG);
     assert_int_equal(ipc_check(UINT32_MAX, zeros, 0, 0), -EBADMSG);
