@@ -29,6 +29,7 @@
 #include "gate/door.h"
 #include "gate/exchange.h"
 #include "gate/h2_budget.h"
+#include "gate/journal.h"
 #include "gate/limit.h"
 #include "net/net.h"
 #include "policy/policy.h"
@@ -162,21 +163,6 @@ void gate_pause(struct gate *gate, bool paused); // stops or resumes taking new 
 void gate_buffers(struct gate *gate); // after the number of connections changed: how large their buffers may grow
 void gate_rest(struct gate *gate);               // out of descriptors or memory: accepts again in a moment
 void gate_fail(struct gate *gate, const char *why);      // tells main and ends: the sandbox has no network then
-
-// journal.c: the decision log's way to main, in order and without loss; while main is slow the gate takes no new work
-struct journal *journal_new(struct gate *gate);
-void journal_free(struct journal *journal);
-void journal_decision(struct gate *gate, const struct policy_request *request, const struct policy_decision *decision);
-// What a record says besides.
-struct journal_note {
-    uint16_t credentials; // as in struct ipc_decision
-    const char *hint;     // NULL: what the policy has to say
-};
-void journal_noted(struct gate *gate, const struct policy_request *request, const struct policy_decision *decision,
-                   const struct journal_note *note);
-void journal_flow(struct gate *gate, const struct flow *flow, uint64_t bytes_out, uint64_t bytes_in);
-bool journal_flush(struct journal *journal); // true when nothing waits
-size_t journal_waiting(const struct journal *journal); // records
 
 // flow.c
 struct flow *flow_new(struct gate *gate, const struct ip_packet *syn); // NULL: out of memory
