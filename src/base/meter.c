@@ -240,5 +240,6 @@ void meter_limit(struct meter *meter, uint64_t rate, uint64_t budget) {
     }
     meter->budget = budget;
     meter->limited = rate > 0 || budget != METER_NONE;
+    if (meter->reserved > meter->used[METER_OUT]) meter_reserve(meter, 0); // in the steps of this budget
     if (meter->paths[METER_OUT].count + meter->paths[METER_IN].count > 0) meter_wake(meter, 0);
 }

@@ -80,16 +80,31 @@ static void run_decisions(struct run *run, const struct channel_message *message
         run_decision(run, &record);
 }
 
-// Reads what the gate has sent. False when it is gone.
+// False: the policy that the gate has is not the one that is to be in force. Another gate gets that one, or the sandbox no
+// network.
+static bool run_is_active(struct run *run, const struct channel_message *message) {
+    struct ipc_active active;
+    if (message->type != IPC_GATE_ACTIVE) return true;
+    memcpy(&active, message->body, sizeof(active));
+    if (active.status < 0) {
+        fprintf(stderr, "penstock: the gate cannot take the new policy: %s\n", strerror(-active.status));
+        return false;
+    }
+    if (run->active) run->active(run, &active);
+    return true;
+}
+
+// Reads what the gate has sent. False when it is gone, or has to go.
 bool run_drain_gate(struct run *run) {
     struct channel_message message;
+    bool refused = false;
     int rc;
     while ((rc = channel_receive(run->roles[ROLE_GATE].channel, run_buffer, sizeof(run_buffer), &message)) == 1) {
         if (message.type == IPC_DECISION) run_decisions(run, &message);
         if (message.type == IPC_ERROR) fprintf(stderr, "penstock: %s\n", ((const struct ipc_error *)message.body)->text);
         if (message.type == IPC_GATE_SPENT) run->bytes_out = ((const struct ipc_spent *)message.body)->bytes_out;
         if (message.type == IPC_GATE_VAULT_LOST) run_rejoin_vault(run);
-        if (message.type == IPC_GATE_ACTIVE && run->active) run->active(run, message.body);
+        refused |= !run_is_active(run, &message);
         channel_message_close(&message);
         if (run->log_failed) break;
     }
@@ -98,7 +113,7 @@ bool run_drain_gate(struct run *run) {
         run_no_restarts(run);
         return false;
     }
-    return rc == -EAGAIN;
+    return rc == -EAGAIN && !refused;
 }
 
 void run_role_gone(struct run *run, enum role_kind kind) {

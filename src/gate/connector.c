@@ -12,10 +12,12 @@ struct connector {
     struct gate *gate;
     struct policy_request request; // its strings are owned below
     char *name, *dialled, *claimed;
-    struct addr claimed_address, literal;
+    struct addr claimed_address;
     enum addr_family family;
     struct dns_resolve *resolve;
     struct dial *dial;
+    struct addr judged[DNS_ADDRESSES_MAX]; // that are dialled
+    size_t judged_count;
     connector_done *done;
     void *data;
 };
@@ -52,7 +54,9 @@ static void connector_dialled(int fd, const struct addr *peer, void *data) {
     connector_finish(connector, fd, fd >= 0 ? &reached : NULL, NULL);
 }
 
-static int connector_dial(struct connector *connector, const struct addr *addresses, size_t count) {
+static int connector_dial(struct connector *connector) {
+    const struct addr *addresses = connector->judged;
+    size_t count = connector->judged_count;
     struct dial_options options = {.deadline_ms = GATE_DIAL_MS, .stagger_ms = GATE_STAGGER_MS};
     // Only an address that the policy has allowed gets here, so loopback among them was opened by an entry.
     for (size_t i = 0; i < count; i++) options.allow_loopback |= addr_is_loopback(&addresses[i]);
@@ -77,18 +81,27 @@ static void connector_resolved(int status, const struct addr *answers, size_t co
         connector_finish(connector, status < 0 ? status : -EACCES, denied, &decision);
         return;
     }
-    struct addr judged[DNS_ADDRESSES_MAX];
-    size_t used = 0;
     // A literal destination says which family the client has chosen: that one first.
     for (int pass = 0; pass < 2; pass++) {
         for (size_t i = 0; i < allowed_count; i++) {
             const struct addr *answer = &answers[allowed[i]];
             bool preferred = answer->family == connector->family || connector->family == ADDR_NONE;
-            if (preferred == (pass == 0)) judged[used++] = *answer;
+            if (preferred == (pass == 0)) connector->judged[connector->judged_count++] = *answer;
         }
     }
-    int rc = connector_dial(connector, judged, used);
+    int rc = connector_dial(connector);
     if (rc < 0) connector_finish(connector, rc, NULL, NULL);
+}
+
+struct policy_decision connector_rejudge(const struct connector *connector) {
+    struct policy_request request = connector->request;
+    struct policy_decision decision = policy_decide(connector->gate->policy, &request);
+    for (size_t i = 0; i < connector->judged_count && (i == 0 || decision.verdict != POLICY_DENY); i++) {
+        request.address = &connector->judged[i];
+        decision = policy_decide(connector->gate->policy, &request);
+    }
+    decision.name = NULL; // it points into the connector
+    return decision;
 }
 
 static bool connector_copy(char **ret_copy, const char *text) {
@@ -120,8 +133,8 @@ struct connector *connector_start(struct gate *gate, const struct policy_request
         if (connector->resolve) return connector;
         errno = EBUSY;
     } else {
-        connector->literal = *request->address;
-        if (connector_dial(connector, &connector->literal, 1) == 0) return connector;
+        connector->judged[connector->judged_count++] = *request->address;
+        if (connector_dial(connector) == 0) return connector;
     }
     int saved = errno;
     connector_free(connector);

@@ -88,15 +88,39 @@ void gate_fail(struct gate *gate, const char *why) {
 
 // ---- policy ----
 
-static int gate_map_policy(struct gate *gate, int fd, const struct ipc_policy *message) {
+// A new policy is looked at whole before anything of the old one goes.
+static int gate_read_policy(int fd, size_t size, void **ret_block, struct policy **ret_policy) {
     struct stat status;
     struct error err = {0};
-    if (fstat(fd, &status) < 0 || (uint64_t)status.st_size < message->size) return -EBADMSG;
-    void *block = mmap(NULL, message->size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (fstat(fd, &status) < 0 || (uint64_t)status.st_size < size) return -EBADMSG;
+    void *block = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (block == MAP_FAILED) return -errno;
+    int rc = policy_from_block(block, size, ret_policy, &err);
+    if (rc < 0) munmap(block, size);
+    else *ret_block = block;
+    return rc;
+}
+
+static bool gate_same_prefix(const struct addr_prefix *a, const struct addr_prefix *b) {
+    return a->length == b->length && addr_equal(&a->addr, &b->addr);
+}
+
+// Whether this gate can enforce it: what was made for the first policy stays for its life.
+static int gate_check_policy(const struct gate *gate, const struct policy *policy) {
+    struct policy_facts facts = policy_facts(policy);
+    if (!gate->pool) return 0; // the first one
+    if (!gate_same_prefix(&facts.pool4, &gate->facts.pool4) || !gate_same_prefix(&facts.pool6, &gate->facts.pool6)) return -EXDEV;
+    return policy_bound_host(policy, 0) && !gate->injections ? -ENOTSUP : 0;
+}
+
+static int gate_map_policy(struct gate *gate, int fd, const struct ipc_policy *message) {
     struct policy *policy;
-    int rc = policy_from_block(block, message->size, &policy, &err);
+    void *block;
+    int rc = gate_read_policy(fd, message->size, &block, &policy);
+    if (rc < 0) return rc;
+    rc = gate_check_policy(gate, policy);
     if (rc < 0) {
+        policy_free(policy);
         munmap(block, message->size);
         return rc;
     }
@@ -133,17 +157,22 @@ static void gate_count_update(struct gate *gate, const struct ipc_active *active
     gate->counters.closed += active->flows_closed;
 }
 
-static void gate_update(struct gate *gate, int fd, const struct ipc_policy *message) {
+// vault: a channel for the rules of this policy, or -1. Taken.
+static void gate_update(struct gate *gate, int fd, int *vault, const struct ipc_policy *message) {
     uint64_t start = clock_us();
     struct ipc_active active = {.generation = message->generation};
-    if (gate_map_policy(gate, fd, message) < 0) {
-        gate_fail(gate, "a policy update could not be read");
-        return;
+    active.status = gate_map_policy(gate, fd, message);
+    if (active.status < 0) {
+        active.generation = gate->facts.generation;
+        gate->counters.updates_refused++;
+    } else {
+        if (*vault >= 0 && injection_join(gate, *vault) == 0) *vault = -1;
+        else if (*vault >= 0) gate_fail(gate, "the new channel to the vault could not be taken");
+        limit_apply(gate);
+        rejudge_all(gate, message->keep_existing, &active.flows_closed, &active.flows_kept);
+        active.update_us = clock_us() - start;
+        gate_count_update(gate, &active);
     }
-    limit_apply(gate);
-    rejudge_all(gate, message->keep_existing, &active.flows_closed, &active.flows_kept);
-    active.update_us = clock_us() - start;
-    gate_count_update(gate, &active);
     journal_flush(gate->journal); // what was decided before is told before
     if (channel_send(gate->channel, IPC_GATE_ACTIVE, &active, sizeof(active), NULL, 0) < 0) {
         gate_fail(gate, "the answer to a policy update could not be sent");
@@ -156,7 +185,7 @@ static void gate_main_readable(evutil_socket_t fd, short what, void *data) {
     struct channel_message message;
     int rc;
     while ((rc = channel_receive(fd, gate_buffer, sizeof(gate_buffer), &message)) == 1) {
-        if (message.type == IPC_GATE_POLICY) gate_update(gate, message.fds[0], message.body);
+        if (message.type == IPC_GATE_POLICY) gate_update(gate, message.fds[0], &message.fds[1], message.body);
         if (message.type == IPC_GATE_COUNT) gate_send_counters(gate);
         if (message.type == IPC_GATE_RESOLVER) {
             if (dns_client_replace(gate->dns, message.fds[0]) == 0) message.fds[0] = -1;

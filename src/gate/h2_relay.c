@@ -58,9 +58,11 @@ static struct policy_request h2_relay_request(const struct flow *flow) {
     return request;
 }
 
-bool h2_relay_allowed(const struct flow *flow) {
+struct policy_decision h2_relay_rejudge(const struct flow *flow) {
     struct policy_request request = h2_relay_request(flow);
-    return policy_decide(flow->gate->policy, &request).verdict == POLICY_ALLOW;
+    struct policy_decision decision = policy_decide(flow->gate->policy, &request);
+    if (!policy_name_bound(flow->gate->policy, request.dialled)) decision.verdict = POLICY_DENY; // nothing is opened for it now
+    return decision;
 }
 
 static unsigned h2_relay_status(enum policy_reason reason) {

@@ -86,10 +86,11 @@ struct policy_request http_relay_reached(const struct http_relay *http) {
     return request;
 }
 
-bool http_relay_allowed(const struct flow *flow) {
+struct policy_decision http_relay_rejudge(const struct flow *flow) {
     struct policy_request request = http_relay_reached(flow->http);
-    if (flow->http->opened && !policy_name_bound(flow->gate->policy, request.dialled)) return false;
-    return policy_decide(flow->gate->policy, &request).verdict == POLICY_ALLOW;
+    struct policy_decision decision = policy_decide(flow->gate->policy, &request);
+    if (flow->http->opened && !policy_name_bound(flow->gate->policy, request.dialled)) decision.verdict = POLICY_DENY;
+    return decision;
 }
 
 // ---- the end ----

@@ -56,7 +56,7 @@ static void http_request_connected(int fd, const struct addr *peer, const struct
     } else {
         http->flow->peer = *peer;
         if (!http_relay_take_server(http, fd)) flow_end(http->flow, true);
-        else if (!http_relay_allowed(http->flow)) http_relay_refuse_reason(http, POLICY_POLICY_CHANGED);
+        else if (http_relay_rejudge(http->flow).verdict != POLICY_ALLOW) http_relay_refuse_reason(http, POLICY_POLICY_CHANGED);
         else http_request_send(http);
     }
     if (!http->dead) http_relay_balance(http);
@@ -66,7 +66,7 @@ static void http_request_connect(struct http_relay *http, const struct policy_de
     struct flow *flow = http->flow;
     const char *claimed = flow->dialled ? NULL : decision->name; // NULL: the destination itself
     bool kept = http->server && strcmp(http->server_name, claimed ? claimed : "") == 0;
-    if (kept && http_relay_allowed(flow)) {
+    if (kept && http_relay_rejudge(flow).verdict == POLICY_ALLOW) {
         http_request_send(http);
         http->reused = true;
         return;
@@ -137,7 +137,7 @@ static bool http_request_inject(struct http_relay *http, struct injection *injec
 static void http_request_injected(int status, struct injection *injection, void *data) {
     struct http_relay *http = data;
     http->wait = NULL;
-    bool kept = false, allowed = http_relay_allowed(http->flow); // the policy may be another one by now
+    bool kept = false, allowed = http_relay_rejudge(http->flow).verdict == POLICY_ALLOW; // the policy may be another one by now
     if (status < 0) http_relay_unbound(http, status);
     else if (!allowed) http_relay_refuse_reason(http, POLICY_POLICY_CHANGED);
     else if (!http->server && http->reused) flow_end(http->flow, false); // it ended meanwhile: the client tries again

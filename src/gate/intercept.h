@@ -46,5 +46,5 @@ void intercept_carries(struct flow *flow, const struct injection *injection);
 struct h2_relay;
 void h2_relay_start(struct flow *flow);
 void h2_relay_free(struct h2_relay *relay, bool reset);
-bool h2_relay_allowed(const struct flow *flow);
+struct policy_decision h2_relay_rejudge(const struct flow *flow);
 void h2_relay_resume(struct flow *flow); // the log has room again

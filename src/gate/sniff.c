@@ -101,6 +101,23 @@ static void sniff_fetch(struct flow *flow, const struct policy_request *request,
     sniff_refuse(flow, request, &limit, TLS_ALERT_INTERNAL_ERROR);
 }
 
+void sniff_rejudge(struct flow *flow) {
+    struct opening *opening = flow->opening;
+    struct policy_request request = flow_request(flow);
+    if (flow->upstream >= 0) request.address = &flow->peer;
+    if (opening->connector) {
+        struct policy_decision decision = connector_rejudge(opening->connector);
+        if (decision.verdict != POLICY_DENY) return;
+        connector_cancel(TAKE_POINTER(opening->connector));
+        sniff_refuse(flow, &request, &decision, TLS_ALERT_ACCESS_DENIED);
+    } else if (flow->open_destination && !syn_is_open(flow->gate, request)) {
+        // Nothing flows back any more until the client's bytes are judged.
+        flow->open_destination = false;
+        meter_leave(&flow->gate->meter, METER_IN, &opening->turns[RELAY_UPSTREAM]);
+        if (opening->back) event_free(TAKE_POINTER(opening->back));
+    }
+}
+
 static void sniff_allowed(struct flow *flow, const struct policy_request *request,
                           const struct policy_decision *decision) {
     const char *name = decision->name;

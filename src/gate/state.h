@@ -25,9 +25,12 @@
 #include "base/addr.h"
 #include "base/list.h"
 #include "dns/dns.h"
+#include "gate/connector.h"
 #include "gate/door.h"
 #include "gate/exchange.h"
 #include "gate/h2_budget.h"
+#include "gate/journal.h"
+#include "gate/limit.h"
 #include "net/net.h"
 #include "policy/policy.h"
 #include "wire/http1.h"
@@ -161,31 +164,6 @@ void gate_buffers(struct gate *gate); // after the number of connections changed
 void gate_rest(struct gate *gate);               // out of descriptors or memory: accepts again in a moment
 void gate_fail(struct gate *gate, const char *why);      // tells main and ends: the sandbox has no network then
 
-// journal.c: the decision log's way to main, in order and without loss; while main is slow the gate takes no new work
-struct journal *journal_new(struct gate *gate);
-void journal_free(struct journal *journal);
-void journal_decision(struct gate *gate, const struct policy_request *request, const struct policy_decision *decision);
-// What a record says besides.
-struct journal_note {
-    uint16_t credentials; // as in struct ipc_decision
-    const char *hint;     // NULL: what the policy has to say
-};
-void journal_noted(struct gate *gate, const struct policy_request *request, const struct policy_decision *decision,
-                   const struct journal_note *note);
-void journal_flow(struct gate *gate, const struct flow *flow, uint64_t bytes_out, uint64_t bytes_in);
-bool journal_flush(struct journal *journal); // true when nothing waits
-size_t journal_waiting(const struct journal *journal); // records
-
-// limit.c
-int limit_init(struct gate *gate, uint64_t bytes_out); // that earlier gates of this sandbox have used
-void limit_apply(struct gate *gate);                   // those of the policy in force
-void limit_done(struct gate *gate);
-struct policy_decision limit_denial(enum policy_limit limit);
-// Which limit keeps a new connection or exchange out. POLICY_LIMIT_NONE: none, and it has been counted as a new one.
-enum policy_limit limit_connection(struct gate *gate);
-// The flow has bytes beyond the budget; the caller ends it, and its end is logged for that.
-void limit_spent(struct flow *flow);
-
 // flow.c
 struct flow *flow_new(struct gate *gate, const struct ip_packet *syn); // NULL: out of memory
 struct flow *flow_find_pending(struct gate *gate, const struct addr *source, uint16_t source_port,
@@ -215,17 +193,6 @@ bool flow_waits(const struct flow *flow);      // for its turn to read
 void flow_forget_events(struct flow *flow);    // readable and back
 const char *flow_admitted_name(const struct flow *flow);
 
-// connector.c: from a judged destination to a connected socket
-struct connector;
-// fd >= 0: connected; peer is what was dialled. fd < 0: -errno; denied is the decision if the answers were refused (peer is
-// then the first denied one), else NULL. The connector is gone when this is called. Never called from inside connector_start.
-typedef void connector_done(int fd, const struct addr *peer, const struct policy_decision *denied, void *data);
-// name not NULL: resolves it in this family (ADDR_NONE: both), judges every answer with the request, dials what may be
-// dialled. name NULL: dials request->address, which the caller has judged. NULL: out of memory or descriptors.
-struct connector *connector_start(struct gate *gate, const struct policy_request *request, const char *name,
-                                  enum addr_family family, connector_done *done, void *data);
-void connector_cancel(struct connector *connector);
-
 // syn.c
 void syn_readable(evutil_socket_t fd, short what, void *data);
 // What the destination stands for: the host's loopback, a name of the pool (flow and request are changed), or itself.
@@ -237,7 +204,11 @@ void syn_pass(struct flow *flow);                        // admitted and accepte
 void syn_refuse(struct flow *flow, int error);           // answers it as the real dial was: reset or ICMP error
 void syn_accept(evutil_socket_t fd, short what, void *data);
 
+bool syn_is_open(struct gate *gate, struct policy_request request); // allowed even for bytes that show nothing
+void syn_rejudge(struct flow *flow);                     // while it is dialled: may end it
+
 // sniff.c
+void sniff_rejudge(struct flow *flow);                   // while its first bytes are read, or what they claim is dialled
 void sniff_start(struct flow *flow);
 void sniff_timeout(struct flow *flow);
 void sniff_deadline(struct flow *flow); // the client said nothing, or not enough
@@ -245,8 +216,8 @@ void sniff_deadline(struct flow *flow); // the client said nothing, or not enoug
 // http_relay.c
 void http_relay_start(struct flow *flow); // takes fd, upstream and the opening's bytes
 void http_relay_free(struct http_relay *http, bool reset);
-// Whether the host that the connection is used for now is still allowed.
-bool http_relay_allowed(const struct flow *flow);
+// The verdict on the host that the connection is used for now.
+struct policy_decision http_relay_rejudge(const struct flow *flow);
 void http_relay_resume(struct flow *flow); // the log has room again
 void http_relay_carry(struct http_relay *http); // what it has moved goes to the flow's count
 

@@ -33,8 +33,8 @@ struct stream *stream_new(struct event_base *base, int fd, struct ssl_st *ssl, u
                           const struct stream_handlers *handlers, void *data);
 // From now on these are called: it changed hands.
 void stream_handle(struct stream *stream, const struct stream_handlers *handlers, void *data);
-// What is read (the plain text) is counted and limited by this; the meter outlives it. way: an
-// enum meter_way. Before the first read.
+// What is read (the plain text) is counted and limited by this; the meter outlives it. way: an enum meter_way, whose header
+// cannot stand in front of libevent's (both have LIST_ENTRY). Before the first read.
 void stream_meter(struct stream *stream, struct meter *meter, int way);
 // Closes it: with a reset if asked, else after what the kernel has. The memory goes at the end of the loop turn, and no
 // handler is called any more. NULL is fine.

@@ -112,6 +112,14 @@ static void syn_connected(int fd, const struct addr *peer, const struct policy_d
     syn_admit(flow);
 }
 
+void syn_rejudge(struct flow *flow) {
+    struct policy_request request = flow_request(flow);
+    struct policy_decision decision = connector_rejudge(flow->opening->connector);
+    if (decision.verdict != POLICY_DENY) return;
+    connector_cancel(TAKE_POINTER(flow->opening->connector));
+    syn_denied(flow, &request, &decision);
+}
+
 static void syn_connect(struct flow *flow, const struct policy_request *request, const char *name) {
     flow->state = FLOW_CONNECTING;
     flow->opening->connector =
@@ -142,7 +150,7 @@ static bool syn_explains(const struct flow *flow, const struct policy_decision *
 
 // Whether the destination is allowed even for bytes that show nothing: then it is dialled first and its bytes flow back
 // while the client's first ones are read, so that server-first protocols do not wait.
-static bool syn_is_open(struct gate *gate, struct policy_request request) {
+bool syn_is_open(struct gate *gate, struct policy_request request) {
     request.app = POLICY_APP_OTHER;
     return policy_decide(gate->policy, &request).verdict == POLICY_ALLOW;
 }

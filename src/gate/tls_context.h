@@ -31,7 +31,7 @@ struct ssl_st *tls_context_accept(const struct tls_context *context, int fd, con
 int tls_context_shake(struct ssl_st *ssl, bool server, bool *ret_writes);
 enum tls_protocol tls_context_protocol(const struct ssl_st *ssl);
 bool tls_context_claims(const struct ssl_st *ssl, const char *host); // of a server: the SNI of its client is this host
-// Why a handshake that just failed did so, in a few words. Returns text.
 // Whether the handshake that failed just now did because the client does not accept the certificate: it said so by an alert.
 bool tls_context_refused(void);
+// Why a handshake that just failed did so, in a few words. Returns text.
 const char *tls_context_why(const struct ssl_st *ssl, char *text, size_t size);

@@ -6,7 +6,8 @@
 // of such a folder fails with EXDEV, and mv copies.
 //
 // Refused is what no mount can keep: a name that leads through a symbolic link in a writable folder (the link would be
-// replaced), and a file with further names (hard links), which may be in a writable folder as well. A standard stream
+// replaced), and a file with further names (hard links), which may be in a writable folder as well, wherever this one is
+// (but for one that this user, and so the sandbox, may not write at all). A standard stream
 // that is such a file is refused because /proc/self/fd/0 opens it anew, past every mount.
 #include "sandbox/protect.h"
 
@@ -200,6 +201,11 @@ static int check_streams(const char *path, const struct stat *file, struct error
     return 0;
 }
 
+// Whether the sandbox could write the file if it had a name for it. Started by root it may be whoever owns its folders.
+static bool could_write(const char *real, const struct stat *file) {
+    return geteuid() == 0 || file->st_uid == geteuid() || euidaccess(real, W_OK) == 0;
+}
+
 static int protect_one(struct exposure *exposure, size_t base, const char *path, const char *cwd, struct error *err) {
     char real[PATH_MAX];
     struct stat st;
@@ -213,12 +219,13 @@ static int protect_one(struct exposure *exposure, size_t base, const char *path,
         return error_set(err, -EINVAL, "\"%s\" cannot be protected from the sandbox: %s", path, strerror(errno));
     r = check_streams(path, &st, err);
     if (r < 0) return r;
-    if (!writable_somewhere(exposure, base, real)) return 0;
-    if (S_ISREG(st.st_mode) && st.st_nlink > 1)
+    bool shared = writable_somewhere(exposure, base, real);
+    if (S_ISREG(st.st_mode) && st.st_nlink > 1 && (shared || could_write(real, &st)))
         return error_set(err, -EINVAL,
                          "\"%s\" has %lu names (hard links), and the sandbox could change it by another one; give it a copy of "
-                         "its own, or keep it outside of what the sandbox may write",
-                         path, (unsigned long)st.st_nlink);
+                         "its own%s", path, (unsigned long)st.st_nlink,
+                         shared ? ", outside of what the sandbox may write" : " (cp FILE NEW && mv NEW FILE)");
+    if (!shared) return 0;
     r = add_protected(exposure, base, real);
     if (r == -E2BIG || r == -ENAMETOOLONG)
         return error_set(err, -EINVAL,

@@ -100,6 +100,13 @@ static bool check_policy(const void *body, size_t len) {
     return policy.size > 0 && policy.keep_existing <= 1;
 }
 
+static bool check_active(const void *body, size_t len) {
+    struct ipc_active active;
+    memcpy(&active, body, sizeof(active));
+    (void)len;
+    return active.status <= 0;
+}
+
 // What comes before the texts is copied as it is; then their lengths, then they.
 struct packed_lengths {
     uint16_t name, hint;
@@ -285,12 +292,12 @@ static const struct {
     [IPC_BUFFERS] = {sizeof(struct ipc_buffers), 0, true, false, check_buffers},
     [IPC_MAPPINGS_END] = {0, 0, true, false, NULL},
     [IPC_GATE_START] = {sizeof(struct ipc_gate_start), 4, true, false, check_gate_start, IPC_GATE_START_FDS},
-    [IPC_GATE_POLICY] = {sizeof(struct ipc_policy), 1, true, false, check_policy},
+    [IPC_GATE_POLICY] = {sizeof(struct ipc_policy), 2, true, false, check_policy, .fds_least = 1},
     [IPC_GATE_RESOLVER] = {0, 1, true, false, NULL},
     [IPC_GATE_VAULT] = {0, 1, true, false, NULL},
     [IPC_GATE_VAULT_LOST] = {0, 0, true, false, NULL},
     [IPC_GATE_READY] = {0, 0, true, false, NULL},
-    [IPC_GATE_ACTIVE] = {sizeof(struct ipc_active), 0, true, false, NULL},
+    [IPC_GATE_ACTIVE] = {sizeof(struct ipc_active), 0, true, false, check_active},
     [IPC_GATE_COUNT] = {0, 0, true, false, NULL},
     [IPC_GATE_COUNTERS] = {sizeof(struct ipc_counters), 0, true, false, NULL},
     [IPC_GATE_SPENT] = {sizeof(struct ipc_spent), 0, true, false, NULL},

@@ -29,12 +29,14 @@ enum ipc_type {
     // main -> gate: struct ipc_gate_start; descriptors: channel to keeper, channel to resolver; where there are bindings:
     // channel to the vault; then, if there are more roots of trust than the system's: memory file with them (PEM)
     IPC_GATE_START,
-    IPC_GATE_POLICY,      // main -> gate: struct ipc_policy; descriptor: sealed memfd with the policy's block
+    // main -> gate: struct ipc_policy; descriptors: sealed memfd with the policy's block; then, for another policy than the
+    // first where there are bindings in either: channel to the vault for its rules, taken at the same moment
+    IPC_GATE_POLICY,
     IPC_GATE_RESOLVER,    // main -> gate: no body; descriptor: channel to a new resolver, in place of a dead one
     IPC_GATE_VAULT,       // main -> gate: no body; descriptor: channel to the vault; in place of a dead one
     IPC_GATE_VAULT_LOST,  // gate -> main: no body: its channel to the vault has closed, and no other has come
     IPC_GATE_READY,       // gate -> main: no body: isolated, policy in force
-    IPC_GATE_ACTIVE,      // gate -> main: struct ipc_active: a policy is in force everywhere
+    IPC_GATE_ACTIVE,      // gate -> main: struct ipc_active: the answer to each IPC_GATE_POLICY but the first
     IPC_GATE_COUNT,       // main -> gate: no body: asks for IPC_GATE_COUNTERS
     IPC_GATE_COUNTERS,    // gate -> main: struct ipc_counters
     IPC_GATE_SPENT,       // gate -> main: struct ipc_spent: to be given to the next gate, if this one dies
@@ -165,9 +167,12 @@ struct ipc_policy {
 };
 
 struct ipc_active {
-    uint64_t generation;
+    uint64_t generation; // that is in force everywhere
     uint64_t update_us;
     uint32_t flows_closed, flows_kept;
+    // 0; or negative errno: the policy was not taken and the one before stays in force: -EXDEV: another synthetic pool; -ENOTSUP:
+    // bindings, and this gate began without any; anything else: a damaged block, or no memory
+    int32_t status;
 };
 
 #define IPC_UPDATE_STEPS 6 // of the histogram of updates, by their time: up to 0.1 ms, 1 ms, 10 ms, 100 ms, 1 s, and any

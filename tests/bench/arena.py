@@ -38,7 +38,8 @@ def folder(build):
     path = "/mnt" if not os.getcwd().startswith("/mnt") else "/srv"
     run(["mount", "-t", "tmpfs", "-o", "mode=755", "bench", path])
     for name in ("penstock", "tests/bench/bench-load-client", "tests/bench/bench-load-server",
-                 "tests/bench/bench-name-responder", "tests/bench/bench-verdict-cost"):
+                 "tests/bench/bench-name-responder", "tests/bench/bench-verdict-cost",
+                 "tests/update/update-rig"):
         shutil.copy(os.path.join(build, name), path)
     for name in ("root", "user"):  # homes, each with a project
         os.makedirs(os.path.join(path, name, "project"))

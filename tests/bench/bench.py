@@ -14,6 +14,7 @@ import intercept_bench
 import name_bench
 import proxy_bench
 import start_bench
+import update_bench
 from ratios import Ratios
 
 
@@ -28,6 +29,7 @@ SECTIONS = {
     "user": proxy_bench.user,      # as an ordinary user, against pasta and slirp4netns
     "idle": idle_bench.idle,       # what an idle connection costs
     "intercept": intercept_bench.intercept,  # TLS opened, against nginx, HAProxy and mitmproxy
+    "update": update_bench.update, # another policy under open connections, against nft -f
     "dns": name_bench.names,       # against unbound and dnsmasq
 }
 

@@ -32,6 +32,8 @@ TARGETS = {
     "intercept_requests_per_core_vs_nginx": (">=", 1.0), "intercept_requests_per_core_vs_haproxy": (">=", 1.0),
     "intercept_requests_per_core_vs_mitmproxy": (">=", 5.0), "intercept_p99_vs_nginx": ("<=", 1.2),
     "intercept_p99_vs_haproxy": ("<=", 1.2), "intercept_p99_vs_mitmproxy": ("<=", 0.5), "intercept_idle_kib_each": ("<=", 64),
+    # another policy under a thousand connections
+    "update_1000_vs_nft": ("<=", 0.1), "update_10000_vs_nft": ("<=", 0.1),
     # start
     "start_user_vs_bwrap": ("<=", 1.5), "start_root_vs_bwrap": ("<=", 1.5), "start_names_vs_bwrap": ("<=", 1.5),
 }

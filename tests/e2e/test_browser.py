@@ -46,7 +46,11 @@ def test_page(person):
     assert dict(re.findall(r'data-(\w+)="(\w+)"', result.out)) == {
         "v4": "loaded", "v6": "loaded", "both": "loaded", "name": "failed", "port": "failed", "address": "failed"}, result
     assert result.reasons(protocol="udp", port=443, verdict="deny"), result
-    assert set(result.reasons(name="dns.google")) <= {"dns_name_denied"}, result  # whether it asks depends on its timing
+    # Whether it asks for its DNS over HTTPS depends on its timing: each question was refused, and no other trace is left of it.
+    asked = [line for line in result.log if line["name"] == "dns.google"]
+    assert all((line["protocol"], line["verdict"], line["reason"]) == ("dns", "deny", "dns_name_denied") for line in asked), result
+    assert not person.lab.dns_queries("dns.google"), person.lab.dns_queries("dns.google")
+    assert not [entry for entry in person.lab.http_requests() if "dns.google" in (entry["host"], entry["sni"])]
 
 
 def test_refused_page(person):

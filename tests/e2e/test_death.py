@@ -117,6 +117,28 @@ def children_of(parent):
     return found
 
 
+def test_gate_without_room_for_a_policy(box):
+    """The host gets an address, and the gate cannot take the policy that denies it: another gate does, for the old policy may
+    not stay in force."""
+    run = Run(box, "rest", "--network all")
+    gate, address = run.pid("gate"), ["203.0.113.251/32", "dev", "lo"]
+    with open(f"/proc/{gate}/status", encoding="utf-8") as file:
+        ids = dict(line.split(":", 1) for line in file)
+    user = ["setpriv", f"--reuid={ids['Uid'].split()[0]}", f"--regid={ids['Gid'].split()[0]}", "--clear-groups"]
+    subprocess.run([*user, "prlimit", f"--pid={gate}", "--as=1:1"], check=True)  # no memory can be mapped any more
+    subprocess.run(["ip", "addr", "add", *address], check=True)
+    try:
+        deadline = time.monotonic() + END_SECONDS
+        while run.find("gate") in (gate, None):
+            assert time.monotonic() < deadline, "the old gate goes on with the old policy"
+            time.sleep(.05)
+        reached, status, err = run.end(patience=10)
+    finally:
+        subprocess.run(["ip", "addr", "del", *address], check=True)
+    assert reached[0] == "connected" and status == 3, (reached, status, err)
+    assert "cannot take the new policy" in err, err
+
+
 # What may be left of the network after the death: the allowed address, the name; and the status of the run.
 GOES_ON, NO_NETWORK, OVER = "goes on", "no network", "over"
 VICTIMS = {"main": OVER, "keeper": NO_NETWORK, "gate": GOES_ON, "resolver": GOES_ON, "bwrap": OVER, "init": OVER, "command": OVER}

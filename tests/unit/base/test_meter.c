@@ -219,6 +219,19 @@ static void test_told_in_advance(void **state) {
     assert_true(told >= reader.got && told < reader.got + 100000000 / METER_RESERVE_PART + 1);
 }
 
+// A budget that comes later is not used up by what was reserved without one.
+static void test_budget_comes_later(void **state) {
+    (void)state;
+    struct meter meter;
+    meter_init(&meter, 0, &callbacks);
+    meter_take(&meter, METER_OUT, 1000);
+    assert_true(told == 1000 + METER_RESERVE_MOST);
+    meter_limit(&meter, 0, 1000000);
+    assert_true(told >= 1000 && told <= 1000 + 1000000 / METER_RESERVE_PART + 1);
+    assert_int_equal(meter_datagram(&meter, METER_OUT, 20000), 0);
+    assert_true(told >= 21000);
+}
+
 // What a resumed reader does to others, and to itself, is no matter.
 static struct reader *victim;
 
@@ -283,7 +296,7 @@ int main(void) {
         cmocka_unit_test(test_nothing_is_limited), cmocka_unit_test(test_rates), cmocka_unit_test(test_ways_are_apart),
         cmocka_unit_test(test_datagrams_and_readers), cmocka_unit_test(test_datagrams_alone),
         cmocka_unit_test(test_messages_go_first), cmocka_unit_test(test_budget), cmocka_unit_test(test_told_in_advance),
-        cmocka_unit_test(test_turns_end_in_turns), cmocka_unit_test(test_buckets),
+        cmocka_unit_test(test_budget_comes_later), cmocka_unit_test(test_turns_end_in_turns), cmocka_unit_test(test_buckets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

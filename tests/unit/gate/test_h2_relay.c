@@ -211,12 +211,16 @@ static struct flow *flow;
 static struct channel_message message; // of the log
 static size_t at;                      // what was read of it
 
-static struct policy *compile(const char *allowed) {
-    struct policy_model *model = policy_model_new(POLICY_DIALECT_NATIVE);
+// bound: by a credential too.
+static struct policy *compile(const char *allowed, bool bound) {
+    char text[256];
+    struct policy_model *model = NULL;
     struct policy_warnings warnings = {0};
     struct policy *policy = NULL;
     struct error err = {0};
-    assert_int_equal(policy_model_allow(model, allowed, "test", &err), 0);
+    int len = snprintf(text, sizeof(text), "version: 1\nallow: [{host: %s}]\n%s%s%s", allowed, bound ? "credentials: [{host: " : "",
+                       bound ? allowed : "", bound ? ", header: x-key, secret: 'file:/key'}]\n" : "");
+    assert_int_equal(policy_read(text, (size_t)len, "test", POLICY_DIALECT_NATIVE, &model, &err), 0);
     assert_int_equal(policy_compile(model, NULL, NULL, 0, 1, &policy, &warnings, &err), 0);
     policy_warnings_done(&warnings);
     policy_model_free(model);
@@ -241,7 +245,7 @@ static void start(bool upstream) {
     gate.journal = journal_new(&gate);
     list_init(&gate.flows);
     for (size_t i = 0; i < GATE_BUCKETS; i++) list_init(&gate.pending[i]);
-    gate.policy = compile("bound.test");
+    gate.policy = compile("bound.test", true);
     gate.facts = policy_facts(gate.policy);
     flow = flow_new(&gate, &syn);
     list_remove(&flow->bucket);
@@ -408,10 +412,13 @@ static void test_policy_changes(void **state) {
     (void)state;
     start(true);
     turn();
-    assert_true(h2_relay_allowed(flow));
+    assert_true(h2_relay_rejudge(flow).verdict == POLICY_ALLOW);
     policy_free(gate.policy);
-    gate.policy = compile("elsewhere.test");
-    assert_false(h2_relay_allowed(flow));
+    gate.policy = compile("bound.test", false); // allowed, and nothing to open it for
+    assert_false(h2_relay_rejudge(flow).verdict == POLICY_ALLOW);
+    policy_free(gate.policy);
+    gate.policy = compile("elsewhere.test", true);
+    assert_false(h2_relay_rejudge(flow).verdict == POLICY_ALLOW);
     ask("GET", "bound.test", false);
     turn();
     assert_non_null(strstr(client.fields[0], ":status: 403\n"));

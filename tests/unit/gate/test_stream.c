@@ -5,7 +5,9 @@
 #include <event2/buffer.h>
 #include <event2/event.h>
 
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/meter.h"
 #include "gate/stream.h"
 
 // gate/tls_calls.h gives OpenSSL's functions other names, which this file needs as they are.
@@ -301,6 +303,59 @@ static void test_tls_end(void **state) {
     tls_peer_close(&peer, false);
 }
 
+// ---- limits ----
+
+static struct event *meter_event;
+
+static void meter_due(evutil_socket_t fd, short what, void *data) {
+    (void)fd, (void)what;
+    meter_serve(data);
+}
+
+static void meter_wake(uint64_t delay_us, void *data) {
+    (void)data;
+    struct timeval after = {.tv_sec = (time_t)(delay_us / 1000000), .tv_usec = (suseconds_t)(delay_us % 1000000)};
+    event_add(meter_event, &after);
+}
+
+// At the rate, whole, asleep in between, and to the byte of the budget.
+static void metered(bool tls, size_t budget) {
+    enum { ALL = 40000, RATE = 200000 }; // of which 10000 come at once
+    static const struct meter_callbacks callbacks = {.wake = meter_wake};
+    static uint8_t bytes[ALL];
+    struct meter meter;
+    start(tls, 10000);
+    for (size_t i = 0; i < ALL; i++) bytes[i] = pattern(i);
+    meter_init(&meter, 0, &callbacks);
+    meter_event = evtimer_new(base, meter_due, &meter);
+    meter_limit(&meter, RATE, budget ? budget : METER_NONE);
+    stream_meter(end.stream, &meter, METER_OUT);
+    size_t expected = budget ? budget : ALL;
+    tls_peer_say(&peer, bytes, ALL);
+    assert_true(read_on(true));
+    uint64_t begin = clock_us();
+    unsigned turns = 0;
+    for (; end.len < expected && turns < 3000; turns++) {
+        tls_peer_step(&peer);
+        event_base_loop(base, EVLOOP_ONCE);
+    }
+    assert_int_equal(end.len, expected);
+    assert_memory_equal(end.got, bytes, expected);
+    assert_true(meter.used[METER_OUT] == expected);
+    assert_true(clock_us() - begin > (expected - RATE / 20) * 9 / 10 * 1000000 / RATE && turns < 500);
+    for (int i = 0; budget && i < 100 && !end.ended; i++) event_base_loop(base, EVLOOP_ONCE | EVLOOP_NONBLOCK);
+    if (budget) assert_int_equal(end.error, -EDQUOT);
+    if (budget) assert_int_equal(end.len, expected);
+    stop(true);
+    assert_int_equal(meter.paths[METER_OUT].count, 0);
+    event_free(meter_event);
+}
+
+static void test_plain_rate(void **state) { (void)state; metered(false, 0); }
+static void test_tls_rate(void **state) { (void)state; metered(true, 0); }
+static void test_plain_budget(void **state) { (void)state; metered(false, 20001); }
+static void test_tls_budget(void **state) { (void)state; metered(true, 20001); }
+
 int main(void) {
     signal(SIGPIPE, SIG_IGN);
     struct error err = {0};
@@ -311,7 +366,8 @@ int main(void) {
         cmocka_unit_test(test_plain_converses), cmocka_unit_test(test_tls_converses), cmocka_unit_test(test_plain_secret),
         cmocka_unit_test(test_tls_secret),      cmocka_unit_test(test_plain_bounded), cmocka_unit_test(test_tls_bounded),
         cmocka_unit_test(test_tls_cut_short),   cmocka_unit_test(test_tls_nonsense),  cmocka_unit_test(test_last_words),
-        cmocka_unit_test(test_idle),            cmocka_unit_test(test_tls_end),
+        cmocka_unit_test(test_idle),            cmocka_unit_test(test_tls_end),       cmocka_unit_test(test_plain_rate),
+        cmocka_unit_test(test_tls_rate),        cmocka_unit_test(test_plain_budget),  cmocka_unit_test(test_tls_budget),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     tls_identity_done(&identity);

@@ -240,7 +240,7 @@ static void facts_of(void **state) {
     struct policy_facts facts = policy_facts(policy);
     char text[ADDR_TEXT_SIZE];
     assert_true(facts.generation == 1 && !facts.base_allow && !facts.names_are_policy && !facts.has_names);
-    assert_true(facts.max_connections == 256 && facts.bandwidth_bytes == 0 && facts.max_bytes_out == 0);
+    assert_true(facts.max_connections == 256 && facts.connection_rate == 0 && facts.bandwidth_bytes == 0 && facts.max_bytes_out == 0);
     assert_string_equal(addr_prefix_format(&facts.pool4, text), "198.18.0.0/15");
     assert_int_equal(facts.pool6.addr.bytes[0], 0xfd);
     assert_string_equal(policy_rule_info(policy, 0).text, "base deny");

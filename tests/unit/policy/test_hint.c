@@ -175,7 +175,38 @@ static void words(void **state) {
     }
 }
 
+// Which limit, and its value as a policy writes it.
+static void limits(void **state) {
+    (void)state;
+    static const char text[] = "version: 1\nallow: []\nlimits: {connections: 7, connections_per_second: 9, bandwidth: %s, bytes_out: %s}\n";
+    static const struct {
+        const char *bandwidth, *bytes_out;
+    } rows[] = {{"2gbit", "3GiB"}, {"1500mbit", "1500MiB"}, {"8kbit", "5KiB"}};
+    static const char *const others[] = {"", "{connections: 7}", "{connections_per_second: 9}"};
+    for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
+        struct policy_model *model = NULL;
+        struct policy *policy = NULL;
+        struct error err = {0};
+        char yaml[256], hint[POLICY_HINT_SIZE];
+        struct policy_decision decision = {.verdict = POLICY_DENY, .reason = POLICY_LIMIT_EXCEEDED, .rule = POLICY_RULE_NONE};
+        struct policy_request request = {.dialled = "host.example"};
+        snprintf(yaml, sizeof(yaml), text, rows[i].bandwidth, rows[i].bytes_out);
+        assert_int_equal(policy_read(yaml, strlen(yaml), "test", POLICY_DIALECT_NATIVE, &model, &err), 0);
+        assert_int_equal(policy_compile(model, NULL, NULL, 0, 1, &policy, NULL, &err), 0);
+        for (int limit = POLICY_LIMIT_NONE; limit < POLICY_LIMIT_COUNT; limit++) {
+            decision.limit = (enum policy_limit)limit;
+            policy_hint(policy, &request, &decision, hint);
+            const char *value = limit == POLICY_LIMIT_BANDWIDTH ? rows[i].bandwidth :
+                                limit == POLICY_LIMIT_BYTES_OUT ? rows[i].bytes_out : others[limit];
+            assert_true(limit == POLICY_LIMIT_NONE ? !hint[0] : strstr(hint, value) != NULL);
+            assert_true(limit == POLICY_LIMIT_NONE || strstr(hint, policy_limit_name(decision.limit)));
+        }
+        policy_free(policy);
+        policy_model_free(model);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_hint_helps), cmocka_unit_test(words)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_hint_helps), cmocka_unit_test(words), cmocka_unit_test(limits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

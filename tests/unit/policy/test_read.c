@@ -151,7 +151,7 @@ static const char native_text[] =
     "  - {host: m.org, protocol: http}\n  - {host: db.org, protocol: tcp, ports: [5432], private: true}\n"
     "  - {cidr: 203.0.113.0/24, ports: [53, 123]}\n  - cidr: 10.0.0.0/8\n    protocol: icmp\n"
     "deny:\n  - cidr: 198.51.100.7/32\n"
-    "limits: {connections: 7, bandwidth: 50mbit, bytes_out: 2GiB}\ndns: {names: real}\n";
+    "limits: {connections: 7, connections_per_second: 9, bandwidth: 50mbit, bytes_out: 2GiB}\ndns: {names: real}\n";
 
 static void test_native(void **state) {
     (void)state;
@@ -161,6 +161,7 @@ static void test_native(void **state) {
     assert_true(!model->base_allow && model->block_private && model->has_dns_names);
     assert_int_equal(model->dns_names, POLICY_DNS_REAL);
     assert_int_equal(model->max_connections, 7);
+    assert_int_equal(model->connection_rate, 9);
     assert_int_equal(model->bandwidth_bytes, 6250000);
     assert_int_equal(model->max_bytes_out, (uint64_t)2 << 30);
     assert_int_equal(model->allow_count, 5);

@@ -211,6 +211,14 @@ static void test_unprotectable(void **state) {
     assert_int_equal(protect(&exposure, below("/home/other/outside-link"), NULL, &err), 0);
     assert_false(item_at(&exposure, below("/home/project/plain"))->writable);
     exposure_done(&exposure);
+    // Its own name is out of reach, another one is not; and where it cannot be written there is nothing to fear.
+    put(below("/home/other/outside"));
+    assert_int_equal(link(below("/home/other/outside"), below("/home/project/inside")), 0);
+    assert_int_equal(protect(&exposure, below("/home/other/outside"), NULL, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "has 2 names (hard links), and the sandbox could change it by another one"));
+    unlink(below("/home/project/inside"));
+    assert_int_equal(protect(&exposure, below("/home/other/outside"), NULL, &err), 0);
+    exposure_done(&exposure);
     // A stream that is the file.
     int saved = fcntl(0, F_DUPFD_CLOEXEC, 3), fd = open(below("/home/project/plain"), O_RDONLY | O_CLOEXEC);
     dup2(fd, 0);

@@ -44,7 +44,7 @@ static void test_sizes(void **state) {
         {IPC_GATE_VAULT, 0, 1},
         {IPC_GATE_VAULT_LOST, 0, 0},
         {IPC_GATE_READY, 0, 0},
-        {IPC_GATE_ACTIVE, 24, 0},
+        {IPC_GATE_ACTIVE, sizeof(struct ipc_active), 0},
         {IPC_GATE_SPENT, 8, 0},
         {IPC_GATE_COUNT, 0, 0},
         {IPC_GATE_COUNTERS, sizeof(struct ipc_counters), 0},
