@@ -95,7 +95,8 @@ json_t *render_listed(const struct store_sandbox *sandbox) {
 static void append_prefix(json_t *list, const struct policy_entry *entry) {
     char text[ADDR_TEXT_SIZE];
     addr_prefix_format(&entry->prefix, text);
-    if (!strchr(text, '/')) snprintf(text + strlen(text), sizeof(text) - strlen(text), entry->prefix.addr.family == ADDR_IPV4 ? "/32" : "/128");
+    size_t len = strlen(text);
+    if (!strchr(text, '/')) snprintf(text + len, sizeof(text) - len, "/%u", entry->prefix.length);
     json_array_append_new(list, json_string(text));
 }
 
@@ -186,7 +187,8 @@ json_t *render_template(const struct store_template *item, const struct store_bu
     json_object_set_new(json, "createdBy", json_null());
     json_object_set_new(json, "buildCount", json_integer((json_int_t)item->build_count));
     json_object_set_new(json, "envdVersion", json_string(API_ENVD_VERSION));
-    json_object_set_new(json, "buildStatus", json_string(store_build_status_name(build ? build->status : STORE_BUILD_WAITING)));
+    enum store_build_status status = build ? build->status : STORE_BUILD_WAITING;
+    json_object_set_new(json, "buildStatus", json_string(store_build_status_name(status)));
     return json;
 }
 
