@@ -5,9 +5,11 @@
 //
 // New sandboxes, staged policies, templates, snapshots and finished builds are on the disk when the call returns, which takes
 // one fsync. What follows them (states, ends, which policy is in force, removal, logs, audit) is so with the next of
-// these: a power cut, which no sandbox survives, may take the last of it. Calls return 0, or a negative errno with a message: -ENOENT (no such
-// row; without a message), -EEXIST (id or name taken), -ESTALE (the file was written by a newer version), -EBADMSG (not
-// ours, or damaged), -ENOSPC, -ENOMEM, -EIO. Times are microseconds of the wall clock since 1970, UTC.
+// these: a power cut, which no sandbox survives, may take the last of it.
+//
+// Calls return 0, or a negative errno with a message: -ENOENT (no such row; without a message), -EEXIST (id or name taken),
+// -ESTALE (the file was written by a newer version), -EBADMSG (not ours, or damaged), -ENOSPC, -ENOMEM, -EIO. Times are
+// microseconds of the wall clock since 1970, UTC.
 //
 // Strings of rows that are written are borrowed for the call. Rows that are read own their strings and are given back by
 // the _done function, which is fine for a row of zeros. JSON texts are stored as they come: the caller gives valid ones.
