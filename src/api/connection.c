@@ -86,6 +86,8 @@ static void send_part(struct connection *connection, const void *bytes, size_t l
     if (len && !connection->broken) connection->broken = bufferevent_write(connection->event, bytes, len) < 0;
 }
 
+void connection_break(struct connection *connection) { connection->broken = true; }
+
 void connection_answer(struct connection *connection, const void *head, size_t head_len, const void *body, size_t len) {
     send_part(connection, head, head_len);
     send_part(connection, body, len);

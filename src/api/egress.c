@@ -7,6 +7,7 @@
 #include <ctype.h>
 #include <errno.h>
 
+#include "api/render.h"
 #include "base/mem.h"
 #include "policy/model.h"
 
@@ -127,7 +128,7 @@ static void free_text(char **text) {
 // E2B: whole is what is checked, network what is kept of it.
 static int read_e2b(const struct api *api, struct api_call *call, json_t *whole, enum policy_type type,
                     struct egress *egress, struct error *err) {
-    CLEANUP(free_text) char *text = whole ? json_dumps(whole, JSON_COMPACT) : NULL;
+    CLEANUP(free_text) char *text = render_dump(whole);
     if (!text) return no_memory(err);
     egress->dialect = POLICY_DIALECT_E2B;
     int r = check(api, call, text, strlen(text), type, egress, err);
@@ -136,7 +137,7 @@ static int read_e2b(const struct api *api, struct api_call *call, json_t *whole,
     if (!set_present(whole, SNAKE, camel)) return no_memory(err);
     json_object_del(whole, CAMEL);
     json_t *kept = copy_members(json_object_get(whole, "network"), ingress_fields);
-    if (kept && json_object_set_new(whole, "network", kept) == 0) egress->policy = json_dumps(whole, JSON_COMPACT);
+    if (kept && json_object_set_new(whole, "network", kept) == 0) egress->policy = render_dump(whole);
     return egress->policy ? 0 : no_memory(err);
 }
 
@@ -144,7 +145,7 @@ static int read_policy(const struct api *api, struct api_call *call, json_t *pol
                        struct egress *egress, struct error *err) {
     if (!json_is_object(policy) && !json_is_string(policy))
         return error_set(err, -EINVAL, "policy must be an object, or a text of YAML or JSON");
-    egress->policy = json_is_string(policy) ? strdup(json_string_value(policy)) : json_dumps(policy, JSON_COMPACT);
+    egress->policy = json_is_string(policy) ? strdup(json_string_value(policy)) : render_dump(policy);
     if (!egress->policy) return no_memory(err);
     egress->dialect = POLICY_DIALECT_AUTO;
     return check(api, call, egress->policy, strlen(egress->policy), type, egress, err);

@@ -16,6 +16,19 @@ json_t *render_text(const char *text) {
     return copy ? json_string(copy) : NULL;
 }
 
+static int append(const char *bytes, size_t len, void *data) {
+    struct buf *text = data;
+    buf_append(text, bytes, len);
+    return text->failed ? -1 : 0;
+}
+
+char *render_dump(const json_t *json) {
+    struct buf text = BUF_INIT;
+    if (json && json_dump_callback(json, append, &text, JSON_COMPACT) == 0 && !text.failed) return buf_take(&text);
+    buf_done(&text);
+    return NULL;
+}
+
 json_t *render_error(int code, const char *message) {
     return json_pack("{s:i,s:o}", "code", code, "message", render_text(message));
 }
