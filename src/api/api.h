@@ -10,7 +10,8 @@
 // live until it returns, unless it says so.
 //
 // Checked before a backend function is called: the key, that the sandbox is there (404), that its state fits (409), the
-// whole body, the policy (read, held against its type, and compiled).
+// whole body, the policy (read, held against its type, and compiled). Several calls for one sandbox can be under way: what
+// was so when a call came may have changed when a backend gets to it.
 #pragma once
 
 #include <stdbool.h>

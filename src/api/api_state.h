@@ -88,6 +88,7 @@ void connection_free(struct connection *connection);
 bool connection_is_idle(const struct connection *connection); // waits for (the rest of) a request
 struct connection *connection_of(struct list *link);
 void connection_answer(struct connection *connection, const void *head, size_t head_len, const void *body, size_t len);
+void connection_break(struct connection *connection); // no more is sent: it is closed with the answer's end
 // A part of a streamed answer; what waits for the client.
 size_t connection_stream(struct connection *connection, const void *bytes, size_t len);
 // The answer is complete: the next request, or the end. Forgets the call.

@@ -107,8 +107,8 @@ static void send_head(struct api_call *call, int status, const char *content_typ
         buf_printf(&head, "content-length: %zu\r\n", len);
     if (call->headers.data) buf_append(&head, call->headers.data, call->headers.len);
     buf_printf(&head, "%s\r\n", call->keep_alive ? "" : "connection: close\r\n");
-    if (head.failed || call->headers.failed) // closed without an answer
-        call->keep_alive = false;
+    if (head.failed || call->headers.failed)
+        connection_break(call->connection);
     else
         connection_answer(call->connection, head.data, head.len, body, len == SIZE_MAX ? 0 : len);
     buf_done(&head);
@@ -127,7 +127,7 @@ static void answer(struct api_call *call, int status, const char *content_type, 
 }
 
 void call_json(struct api_call *call, int status, json_t *json) {
-    AUTO_FREE char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    AUTO_FREE char *text = render_dump(json);
     json_decref(json);
     if (text)
         answer(call, status, "application/json", text, strlen(text));
@@ -152,7 +152,7 @@ void api_reply_error(struct api_call *call, int status, const char *format, ...)
     va_end(args);
     error_set(&message, 0, "%s", text); // one line, no control bytes
     json_t *json = render_error(status, message.text);
-    AUTO_FREE char *body = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    AUTO_FREE char *body = render_dump(json);
     json_decref(json);
     static const char last[] = "{\"code\":500,\"message\":\"out of memory\"}";
     if (body)

@@ -2,7 +2,7 @@
 // One client's connection: HTTP/1.1 with wire/http1.h as its parser, one request after the other.
 //
 // States: HEAD (waits for a request, or the rest of its head), BODY (reads it; or passes over it, if the answer is known
-// already), CALL (being answered; what comes meanwhile waits, at most INPUT_MAX), CLOSING (the answer is being sent),
+// already), CALL (being answered; what comes meanwhile waits, little above INPUT_MAX), CLOSING (the answer is being sent),
 // LINGER (our side is closed; what still comes is passed over for a moment, or a reset would take the answer away).
 // Each state that waits for the client has a deadline that does not move when a byte comes. A client that closes its side
 // while it is answered counts as gone, but gets the answer if it takes it.
@@ -20,7 +20,7 @@
 
 #include "base/mem.h"
 
-#define INPUT_MAX (HTTP1_HEAD_MAX + 4096)
+#define INPUT_MAX HTTP1_HEAD_MAX
 #define LINGER_MS 1000
 #define SEND_MS 60000 // without a byte taken by the client
 
@@ -40,6 +40,7 @@ struct connection {
     struct api_call *call;
     bool partial; // of a head has come
     bool eof;     // the client sends no more
+    bool broken;  // memory ran out in the middle of an answer
     bool ended;   // to be freed, once nobody is below us
     char peer[API_PEER_SIZE];
 };
@@ -56,6 +57,7 @@ static void wait_until(struct connection *connection, uint32_t ms) {
 
 static void wait_for_request(struct connection *connection) {
     connection->state = CONNECTION_HEAD;
+    bufferevent_enable(connection->event, EV_READ | EV_WRITE);
     connection->partial = false;
     connection->route = NULL;
     connection->refusal.status = 0;
@@ -79,26 +81,33 @@ void connection_free(struct connection *connection) {
 
 // ---- answers ----
 
+// A part that could not be kept is the end: the rest would be taken for something else.
+static void send_part(struct connection *connection, const void *bytes, size_t len) {
+    if (len && !connection->broken) connection->broken = bufferevent_write(connection->event, bytes, len) < 0;
+}
+
+void connection_break(struct connection *connection) { connection->broken = true; }
+
 void connection_answer(struct connection *connection, const void *head, size_t head_len, const void *body, size_t len) {
-    bufferevent_write(connection->event, head, head_len);
-    if (len) bufferevent_write(connection->event, body, len);
+    send_part(connection, head, head_len);
+    send_part(connection, body, len);
 }
 
 size_t connection_stream(struct connection *connection, const void *bytes, size_t len) {
-    struct evbuffer *output = bufferevent_get_output(connection->event);
-    if (len) bufferevent_write(connection->event, bytes, len);
-    return evbuffer_get_length(output);
+    send_part(connection, bytes, len);
+    return evbuffer_get_length(bufferevent_get_output(connection->event));
 }
 
 void connection_done(struct connection *connection, bool keep_alive) {
     connection->call = NULL;
-    if (keep_alive && !connection->eof) {
+    if (keep_alive && !connection->eof && !connection->broken) {
         wait_for_request(connection);
         // What has come meanwhile; also where we are below our own reader, which then finds nothing left to do.
         bufferevent_trigger(connection->event, EV_READ, BEV_TRIG_DEFER_CALLBACKS | BEV_TRIG_IGNORE_WATERMARKS);
         return;
     }
     connection->state = CONNECTION_CLOSING;
+    if (!connection->eof) bufferevent_enable(connection->event, EV_READ); // to pass over what still comes
     wait_until(connection, SEND_MS);
     bufferevent_trigger(connection->event, EV_WRITE, BEV_TRIG_DEFER_CALLBACKS);
 }
@@ -241,6 +250,7 @@ static void on_read(struct bufferevent *event, void *data) {
             more = read_body(connection, input);
             break;
         case CONNECTION_CALL:
+            if (evbuffer_get_length(input) > INPUT_MAX) bufferevent_disable(event, EV_READ);
             more = false;
             break;
         case CONNECTION_CLOSING:
@@ -308,10 +318,8 @@ int connection_new(struct api *api, int fd, const char *peer) {
     }
     api->counts.connections++;
     bufferevent_setcb(connection->event, on_read, on_write, on_event, connection);
-    bufferevent_setwatermark(connection->event, EV_READ, 0, INPUT_MAX);
     bufferevent_setwatermark(connection->event, EV_WRITE, API_PENDING_MAX / 4, 0);
     bufferevent_set_timeouts(connection->event, NULL, &(struct timeval){.tv_sec = SEND_MS / 1000});
     wait_for_request(connection);
-    bufferevent_enable(connection->event, EV_READ | EV_WRITE);
     return 0;
 }

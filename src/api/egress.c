@@ -7,6 +7,7 @@
 #include <ctype.h>
 #include <errno.h>
 
+#include "api/render.h"
 #include "base/mem.h"
 #include "policy/model.h"
 
@@ -51,6 +52,7 @@ static int check_misplaced(json_t *body, struct error *err) {
 static json_t *copy_members(json_t *object, const char *const *skip) {
     json_t *copy = json_object(), *value;
     const char *key;
+    if (!copy) return NULL;
     json_object_foreach(object, key, value) {
         bool skipped = json_is_null(value);
         for (size_t i = 0; skip[i]; i++) skipped |= strcmp(key, skip[i]) == 0;
@@ -62,8 +64,20 @@ static json_t *copy_members(json_t *object, const char *const *skip) {
     return copy;
 }
 
-static void set_present(json_t *object, const char *key, json_t *value) {
-    if (value && !json_is_null(value)) json_object_set(object, key, value);
+// False: out of memory. What is lost here would open a sandbox.
+static bool set_present(json_t *object, const char *key, json_t *value) {
+    return !value || json_is_null(value) || json_object_set(object, key, value) == 0;
+}
+
+// What the policy room reads: {"network": ..., the switch}. Takes network. NULL: out of memory.
+static json_t *make_whole(json_t *network, json_t *body) {
+    json_t *whole = json_object();
+    bool good = json_object_set_new(whole, "network", network) == 0; // with NULL, too, it fails
+    good = good && set_present(whole, SNAKE, json_object_get(body, SNAKE));
+    good = good && set_present(whole, CAMEL, json_object_get(body, CAMEL));
+    if (good) return whole;
+    json_decref(whole);
+    return NULL;
 }
 
 // ---- reading and compiling ----
@@ -114,16 +128,16 @@ static void free_text(char **text) {
 // E2B: whole is what is checked, network what is kept of it.
 static int read_e2b(const struct api *api, struct api_call *call, json_t *whole, enum policy_type type,
                     struct egress *egress, struct error *err) {
-    CLEANUP(free_text) char *text = json_dumps(whole, JSON_COMPACT);
+    CLEANUP(free_text) char *text = render_dump(whole);
     if (!text) return no_memory(err);
     egress->dialect = POLICY_DIALECT_E2B;
     int r = check(api, call, text, strlen(text), type, egress, err);
     if (r < 0) return r;
     json_t *camel = json_object_get(whole, CAMEL); // equal to the other, where both are there
-    set_present(whole, SNAKE, camel);
+    if (!set_present(whole, SNAKE, camel)) return no_memory(err);
     json_object_del(whole, CAMEL);
     json_t *kept = copy_members(json_object_get(whole, "network"), ingress_fields);
-    if (kept && json_object_set_new(whole, "network", kept) == 0) egress->policy = json_dumps(whole, JSON_COMPACT);
+    if (kept && json_object_set_new(whole, "network", kept) == 0) egress->policy = render_dump(whole);
     return egress->policy ? 0 : no_memory(err);
 }
 
@@ -131,7 +145,7 @@ static int read_policy(const struct api *api, struct api_call *call, json_t *pol
                        struct egress *egress, struct error *err) {
     if (!json_is_object(policy) && !json_is_string(policy))
         return error_set(err, -EINVAL, "policy must be an object, or a text of YAML or JSON");
-    egress->policy = json_is_string(policy) ? strdup(json_string_value(policy)) : json_dumps(policy, JSON_COMPACT);
+    egress->policy = json_is_string(policy) ? strdup(json_string_value(policy)) : render_dump(policy);
     if (!egress->policy) return no_memory(err);
     egress->dialect = POLICY_DIALECT_AUTO;
     return check(api, call, egress->policy, strlen(egress->policy), type, egress, err);
@@ -158,15 +172,13 @@ int egress_create(const struct api *api, struct api_call *call, json_t *body, en
         if (said) return error_set(err, -EINVAL, "policy and network (or " SNAKE ") are both given; keep one");
         return finish(read_policy(api, call, policy, type, &egress, err), &egress, ret_egress);
     }
-    json_t *whole = json_object();
     if (!network || json_is_null(network))
-        json_object_set_new(whole, "network", json_object());
+        network = json_object();
     else if (json_is_object(network))
-        json_object_set_new(whole, "network", copy_members(network, none));
+        network = copy_members(network, none);
     else
-        json_object_set(whole, "network", network); // refused by the reader
-    set_present(whole, SNAKE, snake);
-    set_present(whole, CAMEL, camel);
+        json_incref(network); // refused by the reader
+    json_t *whole = make_whole(network, body);
     r = read_e2b(api, call, whole, type, &egress, err);
     json_decref(whole);
     return finish(r, &egress, ret_egress);
@@ -190,10 +202,7 @@ int egress_update(const struct api *api, struct api_call *call, json_t *body, en
         if (r == 0 && (!egress.allow_public_traffic || egress.mask_request_host)) r = refuse_ingress(ingress_fields[0], err);
         return finish(r, &egress, ret_egress);
     }
-    json_t *whole = json_object();
-    json_object_set_new(whole, "network", copy_members(body, apart));
-    set_present(whole, SNAKE, json_object_get(body, SNAKE));
-    set_present(whole, CAMEL, json_object_get(body, CAMEL));
+    json_t *whole = make_whole(copy_members(body, apart), body);
     int r = read_e2b(api, call, whole, type, &egress, err);
     json_decref(whole);
     return finish(r, &egress, ret_egress);

@@ -5,6 +5,7 @@
 #include "api/fields.h"
 #include "api/query.h"
 #include "api/route.h"
+#include "api/render.h"
 #include "base/mem.h"
 
 #define ARGS_MAX 4096
@@ -116,7 +117,7 @@ static char *base64(const uint8_t *bytes, size_t len) {
 }
 
 static size_t write_line(struct api_call *call, json_t *json) {
-    AUTO_FREE char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    AUTO_FREE char *text = render_dump(json);
     struct buf line = BUF_INIT;
     json_decref(json);
     call_begin(call, "application/x-ndjson");

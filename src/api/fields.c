@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#include "api/render.h"
 #include "base/mem.h"
 
 static json_t *member(json_t *body, const char *name) {
@@ -58,7 +59,7 @@ int field_pairs(json_t *body, const char *name, size_t max, char **ret_text, str
         if (!json_is_string(value))
             return error_set(err, -EINVAL, "%s: \"%s\" must be a string, not %s", name, key, kind_of(value));
     }
-    char *text = json_dumps(object, JSON_COMPACT);
+    char *text = render_dump(object);
     if (!text) return error_set(err, -ENOMEM, "out of memory");
     if (strlen(text) > max) {
         size_t len = strlen(text);

@@ -17,8 +17,9 @@ int names_read(const char *text, char ret_name[NAMES_MAX + 1], struct error *err
         ret_name[i] = (char)tolower(c);
     }
     if (!good)
-        return error_set(err, -EINVAL, "name \"%s\" is not valid; use at most %d letters, digits, \".\", \"_\", \"-\" and \"/\"",
-                         text, NAMES_MAX);
+        return error_set(err, -EINVAL,
+                         "name \"%s\" is not valid; use at most %d letters, digits, \".\", \"_\", \"-\" and \"/\"", text,
+                         NAMES_MAX);
     ret_name[len] = '\0';
     return 0;
 }

@@ -16,6 +16,19 @@ json_t *render_text(const char *text) {
     return copy ? json_string(copy) : NULL;
 }
 
+static int append(const char *bytes, size_t len, void *data) {
+    struct buf *text = data;
+    buf_append(text, bytes, len);
+    return text->failed ? -1 : 0;
+}
+
+char *render_dump(const json_t *json) {
+    struct buf text = BUF_INIT;
+    if (json && json_dump_callback(json, append, &text, JSON_COMPACT) == 0 && !text.failed) return buf_take(&text);
+    buf_done(&text);
+    return NULL;
+}
+
 json_t *render_error(int code, const char *message) {
     return json_pack("{s:i,s:o}", "code", code, "message", render_text(message));
 }
@@ -95,7 +108,8 @@ json_t *render_listed(const struct store_sandbox *sandbox) {
 static void append_prefix(json_t *list, const struct policy_entry *entry) {
     char text[ADDR_TEXT_SIZE];
     addr_prefix_format(&entry->prefix, text);
-    if (!strchr(text, '/')) snprintf(text + strlen(text), sizeof(text) - strlen(text), entry->prefix.addr.family == ADDR_IPV4 ? "/32" : "/128");
+    size_t len = strlen(text);
+    if (!strchr(text, '/')) snprintf(text + len, sizeof(text) - len, "/%u", entry->prefix.length);
     json_array_append_new(list, json_string(text));
 }
 
@@ -186,7 +200,8 @@ json_t *render_template(const struct store_template *item, const struct store_bu
     json_object_set_new(json, "createdBy", json_null());
     json_object_set_new(json, "buildCount", json_integer((json_int_t)item->build_count));
     json_object_set_new(json, "envdVersion", json_string(API_ENVD_VERSION));
-    json_object_set_new(json, "buildStatus", json_string(store_build_status_name(build ? build->status : STORE_BUILD_WAITING)));
+    enum store_build_status status = build ? build->status : STORE_BUILD_WAITING;
+    json_object_set_new(json, "buildStatus", json_string(store_build_status_name(status)));
     return json;
 }
 

@@ -16,4 +16,6 @@ json_t *render_build(const struct store_build *build, uint32_t disk_mb);
 json_t *render_time(int64_t time_us); // RFC 3339, UTC, microseconds
 // A text that may not be UTF-8: bytes that are not become '?'.
 json_t *render_text(const char *text);
+// As compact text, to free. json_dumps leaves out keys for which it has no memory, and says nothing.
+char *render_dump(const json_t *json);
 json_t *render_names(const char *name); // [] or [name]

@@ -13,7 +13,7 @@ void store_audit_limit(struct store *store, uint64_t rows) {
 }
 
 int store_audit_add(struct store *store, const struct store_audit *audit, struct error *err) {
-    int r = database_begin(store, err);
+    int r = database_begin(store, DATABASE_LATER, err);
     if (r < 0) return r;
     r = database_run(store, err, "INSERT INTO audit(time_us,who,action,subject,status) VALUES(?,?,?,?,?)", "ittti",
                      audit->time_us, audit->who, audit->action, audit->subject, (int64_t)audit->status);

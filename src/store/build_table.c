@@ -37,7 +37,7 @@ int store_build_insert(struct store *store, const struct store_build *build, str
                               .memory_mb = build->memory_mb,
                               .created_us = build->created_us,
                               .updated_us = build->created_us};
-    int r = database_begin(store, err);
+    int r = database_begin(store, DATABASE_SYNC, err);
     if (r < 0) return r;
     r = database_insert(store, &table, &row, err);
     if (r == 0)
@@ -67,15 +67,16 @@ int store_build_get(struct store *store, const char *template_id, const char *id
 }
 
 int store_build_start(struct store *store, const char *id, struct error *err) {
-    int r = database_change(store, err, "UPDATE builds SET status='building', updated_us=? WHERE id=? AND status='waiting'",
-                            "it", store_now_us(), id);
+    int r = database_change(store, DATABASE_LATER, err,
+                            "UPDATE builds SET status='building', updated_us=? WHERE id=? AND status='waiting'", "it",
+                            store_now_us(), id);
     return r == -ENOENT ? error_set(err, -EBUSY, "build %s has been started already", id) : r;
 }
 
 int store_build_finish(struct store *store, const char *id, const char *layers, const char *config, uint32_t disk_mb,
                        struct error *err) {
     int64_t now = store_now_us();
-    int r = database_begin(store, err);
+    int r = database_begin(store, DATABASE_SYNC, err);
     if (r < 0) return r;
     r = database_run(store, err,
                      "UPDATE builds SET status='ready', updated_us=?1, finished_us=?1 WHERE id=?2 AND status='building'",
@@ -91,13 +92,13 @@ int store_build_finish(struct store *store, const char *id, const char *layers, 
 }
 
 int store_build_fail(struct store *store, const char *id, const char *step, const char *reason, struct error *err) {
-    return database_change(store, err,
+    return database_change(store, DATABASE_LATER, err,
                            "UPDATE builds SET status='error', step=?, reason=?, updated_us=?3, finished_us=?3 WHERE id=?4"
                            " AND status IN ('waiting','building')", "ttit", step, reason, store_now_us(), id);
 }
 
 int store_build_abandon(struct store *store, const char *reason, struct error *err) {
-    int r = database_change(store, err,
+    int r = database_change(store, DATABASE_LATER, err,
                             "UPDATE builds SET status='error', reason=?1, updated_us=?2, finished_us=?2"
                             " WHERE status='building'", "ti", reason, store_now_us());
     return r == -ENOENT ? 0 : r;
@@ -126,7 +127,7 @@ int store_build_list(struct store *store, const char *template_id, store_build_e
 }
 
 int store_build_log(struct store *store, const char *id, const char *level, const char *message, struct error *err) {
-    int r = database_begin(store, err);
+    int r = database_begin(store, DATABASE_LATER, err);
     if (r < 0) return r;
     r = database_run(store, err,
                      "INSERT INTO build_lines(build_id,number,time_us,level,message)"

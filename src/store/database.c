@@ -128,8 +128,9 @@ int database_run(struct store *store, struct error *err, const char *sql, const 
     return r;
 }
 
-int database_change(struct store *store, struct error *err, const char *sql, const char *types, ...) {
-    int r = database_begin(store, err);
+int database_change(struct store *store, enum database_sync sync, struct error *err, const char *sql, const char *types,
+                    ...) {
+    int r = database_begin(store, sync, err);
     if (r < 0) return r;
     va_list args;
     va_start(args, types);
@@ -152,8 +153,13 @@ int database_number(struct store *store, struct error *err, int64_t *ret_number,
 
 // ---- transactions ----
 
-int database_begin(struct store *store, struct error *err) {
+int database_begin(struct store *store, enum database_sync sync, struct error *err) {
+    static const char *const settings[] = {[DATABASE_LATER] = "PRAGMA synchronous=NORMAL",
+                                           [DATABASE_SYNC] = "PRAGMA synchronous=FULL"};
     step(store);
+    if (sync != store->sync && sqlite3_exec(store->db, settings[sync], NULL, NULL, NULL) != SQLITE_OK)
+        return database_fail(store, err);
+    store->sync = sync;
     if (sqlite3_exec(store->db, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK) return database_fail(store, err);
     step(store);
     return 0;

@@ -8,6 +8,10 @@
 
 #define DATABASE_STATEMENTS_MAX 64
 
+// When a change is on the disk, and not only safe from the end of this process: SYNC before its call returns, LATER with the
+// next one that is. In the WAL nothing overtakes.
+enum database_sync { DATABASE_LATER, DATABASE_SYNC };
+
 struct store {
     sqlite3 *db;
     struct database_statement {
@@ -16,6 +20,7 @@ struct store {
         bool busy;
     } statements[DATABASE_STATEMENTS_MAX];
     size_t statement_count;
+    enum database_sync sync; // as SQLite is set
     void (*step)(void *data);
     void *step_data;
     uint64_t audit_limit;
@@ -53,7 +58,7 @@ void database_select(const struct database_table *table, struct buf *sql);
 // Runs a statement that gives nothing. The number of rows it changed, or negative.
 int database_run(struct store *store, struct error *err, const char *sql, const char *types, ...);
 // The same as a transaction of its own, in which a row must change: 0, -ENOENT, or negative.
-int database_change(struct store *store, struct error *err, const char *sql, const char *types, ...);
+int database_change(struct store *store, enum database_sync sync, struct error *err, const char *sql, const char *types, ...);
 // A number: 1 and *ret_number, 0: no row (or null), or negative.
 int database_number(struct store *store, struct error *err, int64_t *ret_number, const char *sql, const char *types, ...);
 
@@ -81,7 +86,7 @@ int database_copy_text(sqlite3_stmt *statement, int column, char **ret_text); //
 
 // ---- transactions ----
 
-int database_begin(struct store *store, struct error *err);
+int database_begin(struct store *store, enum database_sync sync, struct error *err);
 // result < 0: rolls back and returns it. Else commits: 0, or negative, and then it did not happen.
 int database_finish(struct store *store, int result, struct error *err);
 int database_fail(struct store *store, struct error *err); // the last error as an errno, with its message

@@ -67,7 +67,7 @@ void store_sandbox_done(struct store_sandbox *sandbox) { database_row_done(&tabl
 int store_sandbox_insert(struct store *store, const struct store_sandbox *sandbox, struct error *err) {
     struct store_sandbox row = *sandbox; // borrows the texts
     if (row.generation == 0) row.generation = 1;
-    int r = database_begin(store, err);
+    int r = database_begin(store, DATABASE_SYNC, err);
     if (r < 0) return r;
     r = database_insert(store, &table, &row, err);
     if (r == 0) r = database_run(store, err, "UPDATE sandboxes SET last_generation=generation WHERE id=?", "t", row.id);
@@ -78,26 +78,27 @@ int store_sandbox_insert(struct store *store, const struct store_sandbox *sandbo
 }
 
 int store_sandbox_set_state(struct store *store, const char *id, enum store_state state, struct error *err) {
-    return database_change(store, err, "UPDATE sandboxes SET state=? WHERE id=?", "tt", state_words[state], id);
+    return database_change(store, DATABASE_LATER, err, "UPDATE sandboxes SET state=? WHERE id=?", "tt", state_words[state], id);
 }
 
 int store_sandbox_set_end(struct store *store, const char *id, int64_t end_us, struct error *err) {
-    return database_change(store, err, "UPDATE sandboxes SET end_us=? WHERE id=?", "it", end_us, id);
+    return database_change(store, DATABASE_LATER, err, "UPDATE sandboxes SET end_us=? WHERE id=?", "it", end_us, id);
 }
 
 int store_sandbox_set_state_end(struct store *store, const char *id, enum store_state state, int64_t end_us,
                                 struct error *err) {
-    return database_change(store, err, "UPDATE sandboxes SET state=?, end_us=? WHERE id=?", "tit", state_words[state],
-                           end_us, id);
+    return database_change(store, DATABASE_LATER, err, "UPDATE sandboxes SET state=?, end_us=? WHERE id=?", "tit",
+                           state_words[state], end_us, id);
 }
 
 int store_sandbox_set_image(struct store *store, const char *id, const char *layers, const char *config,
                             struct error *err) {
-    return database_change(store, err, "UPDATE sandboxes SET layers=?, config=? WHERE id=?", "ttt", layers, config, id);
+    return database_change(store, DATABASE_LATER, err, "UPDATE sandboxes SET layers=?, config=? WHERE id=?", "ttt", layers,
+                           config, id);
 }
 
 int store_sandbox_remove(struct store *store, const char *id, struct error *err) {
-    return database_change(store, err, "DELETE FROM sandboxes WHERE id=?", "t", id);
+    return database_change(store, DATABASE_LATER, err, "DELETE FROM sandboxes WHERE id=?", "t", id);
 }
 
 int store_sandbox_get(struct store *store, const char *id, struct store_sandbox *ret_sandbox, struct error *err) {
@@ -116,7 +117,7 @@ int store_sandbox_get(struct store *store, const char *id, struct store_sandbox 
 int store_policy_stage(struct store *store, const char *id, const char *policy, enum policy_dialect dialect,
                        uint64_t *ret_generation, struct error *err) {
     int64_t generation;
-    int r = database_begin(store, err);
+    int r = database_begin(store, DATABASE_SYNC, err);
     if (r < 0) return r;
     r = database_run(store, err, "UPDATE sandboxes SET last_generation=last_generation+1 WHERE id=?", "t", id);
     if (r == 0) r = -ENOENT;
@@ -134,7 +135,7 @@ int store_policy_stage(struct store *store, const char *id, const char *policy, 
 }
 
 int store_policy_activate(struct store *store, const char *id, uint64_t generation, struct error *err) {
-    int r = database_begin(store, err);
+    int r = database_begin(store, DATABASE_LATER, err);
     if (r < 0) return r;
     r = database_run(store, err,
                      "UPDATE sandboxes SET generation=?2 WHERE id=?1 AND generation<?2 AND EXISTS"
@@ -147,7 +148,7 @@ int store_policy_activate(struct store *store, const char *id, uint64_t generati
 }
 
 int store_policy_drop(struct store *store, const char *id, uint64_t generation, struct error *err) {
-    return database_change(store, err,
+    return database_change(store, DATABASE_LATER, err,
                            "DELETE FROM policies WHERE sandbox_id=?1 AND generation=?2 AND generation>"
                            "(SELECT generation FROM sandboxes WHERE id=?1)", "ti", id, (int64_t)generation);
 }

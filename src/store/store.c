@@ -108,7 +108,7 @@ static int make_tables(struct store *store, const char *path, struct error *err)
     if (version > (int64_t)ARRAY_LENGTH(schema))
         return error_set(err, -ESTALE, "\"%s\" was written by a newer version of penstock; use that one", path);
     if (version == (int64_t)ARRAY_LENGTH(schema)) return 0;
-    r = database_begin(store, err);
+    r = database_begin(store, DATABASE_SYNC, err);
     if (r < 0) return r;
     for (size_t i = (size_t)version; r == 0 && i < ARRAY_LENGTH(schema); i++) r = run_script(store, schema[i], err);
     snprintf(script, sizeof(script), "PRAGMA user_version=%zu; PRAGMA application_id=%d", ARRAY_LENGTH(schema),
@@ -124,6 +124,7 @@ int store_open(const char *path, struct store **ret_store, struct error *err) {
     struct store *store = NEW(struct store);
     if (!store) return error_set(err, -ENOMEM, "out of memory");
     store->audit_limit = AUDIT_LIMIT;
+    store->sync = DATABASE_SYNC; // as settings[] say
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE | SQLITE_OPEN_EXRESCODE;
     if (sqlite3_open_v2(path, &store->db, flags, "unix") != SQLITE_OK)
         r = store->db ? database_fail(store, err) : error_set(err, -ENOMEM, "out of memory");

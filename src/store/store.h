@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The front door of the store room: what a node knows of its sandboxes, policies, templates and snapshots, and who changed
-// what. One SQLite file (WAL, synchronous=FULL, mode 0600) of one process. Every call that changes something is one
-// transaction: after kill -9 or a power cut it has happened or it has not.
+// what. One SQLite file (WAL, mode 0600) of one process. Every call that changes something is one transaction: after kill -9
+// or a power cut it has happened or it has not, and after kill -9 all that returned have happened.
 //
-// All calls block for the disk (a commit is one fsync). They return 0, or a negative errno with a message: -ENOENT (no such
-// row; without a message), -EEXIST (id or name taken), -ESTALE (the file was written by a newer version), -EBADMSG (not
-// ours, or damaged), -ENOSPC, -ENOMEM, -EIO. Times are microseconds of the wall clock since 1970, UTC.
+// New sandboxes, staged policies, templates, snapshots and finished builds are on the disk when the call returns, which takes
+// one fsync. What follows them (states, ends, which policy is in force, removal, logs, audit) is so with the next of
+// these: a power cut, which no sandbox survives, may take the last of it.
+//
+// Calls return 0, or a negative errno with a message: -ENOENT (no such row; without a message), -EEXIST (id or name taken),
+// -ESTALE (the file was written by a newer version), -EBADMSG (not ours, or damaged), -ENOSPC, -ENOMEM, -EIO. Times are
+// microseconds of the wall clock since 1970, UTC.
 //
 // Strings of rows that are written are borrowed for the call. Rows that are read own their strings and are given back by
 // the _done function, which is fine for a row of zeros. JSON texts are stored as they come: the caller gives valid ones.

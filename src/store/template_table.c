@@ -40,12 +40,12 @@ int store_template_insert(struct store *store, const struct store_template *item
     row.updated_us = row.created_us;
     row.spawned_us = 0;
     row.spawn_count = 0;
-    int r = database_begin(store, err);
+    int r = database_begin(store, DATABASE_SYNC, err);
     return r < 0 ? r : database_finish(store, database_insert(store, &table, &row, err), err);
 }
 
 int store_template_replace(struct store *store, const struct store_template *item, struct error *err) {
-    return database_change(store, err,
+    return database_change(store, DATABASE_SYNC, err,
                            "UPDATE templates SET sandbox_id=?, layers=?, config=?, cpu_count=?, memory_mb=?, disk_mb=?,"
                            " updated_us=? WHERE id=?",
                            "tttiiiit", item->sandbox_id, item->layers, item->config, (int64_t)item->cpu_count,
@@ -64,12 +64,12 @@ int store_template_get(struct store *store, const char *id_or_name, struct store
 }
 
 int store_template_remove(struct store *store, const char *id, struct error *err) {
-    return database_change(store, err, "DELETE FROM templates WHERE id=?", "t", id);
+    return database_change(store, DATABASE_SYNC, err, "DELETE FROM templates WHERE id=?", "t", id);
 }
 
 int store_template_spawned(struct store *store, const char *id, int64_t now_us, struct error *err) {
-    return database_change(store, err, "UPDATE templates SET spawned_us=?, spawn_count=spawn_count+1 WHERE id=?", "it",
-                           now_us, id);
+    return database_change(store, DATABASE_LATER, err,
+                           "UPDATE templates SET spawned_us=?, spawn_count=spawn_count+1 WHERE id=?", "it", now_us, id);
 }
 
 struct forward {

@@ -29,17 +29,28 @@ static bool taken(struct rig *rig, struct api_call *call) {
 static void reply_row(struct rig *rig, struct api_call *call, const char *id) {
     struct store_sandbox row;
     struct error err = {0};
-    if (store_sandbox_get(rig->store, id, &row, &err) < 0) fail_msg("%s", err.text);
+    int r = store_sandbox_get(rig->store, id, &row, &err);
+    if (r < 0) {
+        api_reply_errno(call, r, err.text);
+        return;
+    }
     api_reply_sandbox(call, &row);
     store_sandbox_done(&row);
 }
 
 static const char *or_dash(const char *text) { return text ? text : "-"; }
 
-static void insert_running(struct rig *rig, const struct store_sandbox *row) {
-    struct error err = {0};
-    if (store_sandbox_insert(rig->store, row, &err) < 0) fail_msg("%s", err.text);
-    assert_int_equal(store_sandbox_set_state(rig->store, row->id, STORE_RUNNING, &err), 0);
+static int insert_running(struct rig *rig, const struct store_sandbox *row, struct error *err) {
+    int r = store_sandbox_insert(rig->store, row, err);
+    return r < 0 ? r : store_sandbox_set_state(rig->store, row->id, STORE_RUNNING, err);
+}
+
+// Answers with what the store said, or with success.
+static void reply_result(struct api_call *call, int result, const struct error *err) {
+    if (result < 0)
+        api_reply_errno(call, result, err->text);
+    else
+        api_reply_done(call);
 }
 
 static void fake_create(void *data, struct api_call *call, const struct api_create *create) {
@@ -51,20 +62,24 @@ static void fake_create(void *data, struct api_call *call, const struct api_crea
                row->secure, row->cpu_count, row->memory_mb, row->disk_mb, or_dash(row->metadata), or_dash(row->env_vars),
                row->allow_public_traffic, or_dash(row->mask_request_host), row->policy, (int)row->dialect,
                or_dash(row->layers), (int)row->type, row->end_us == 0);
+    struct error err = {0};
     if (taken(rig, call)) return;
-    insert_running(rig, row);
-    reply_row(rig, call, row->id);
+    int r = insert_running(rig, row, &err);
+    if (r < 0)
+        reply_result(call, r, &err);
+    else
+        reply_row(rig, call, row->id);
 }
 
 static void change_state(struct rig *rig, struct api_call *call, const struct store_sandbox *sandbox,
                          enum store_state state, bool row) {
     struct error err = {0};
     if (taken(rig, call)) return;
-    assert_int_equal(store_sandbox_set_state(rig->store, sandbox->id, state, &err), 0);
-    if (row)
+    int r = store_sandbox_set_state(rig->store, sandbox->id, state, &err);
+    if (row && r == 0)
         reply_row(rig, call, sandbox->id);
     else
-        api_reply_done(call);
+        reply_result(call, r, &err);
 }
 
 static void fake_pause(void *data, struct api_call *call, const struct store_sandbox *sandbox) {
@@ -86,8 +101,7 @@ static void fake_set_end(void *data, struct api_call *call, const struct store_s
     struct error err = {0};
     buf_printf(&rig->log, "end %s %lld\n", sandbox->id, seconds_left(end_us));
     if (taken(rig, call)) return;
-    assert_int_equal(store_sandbox_set_end(rig->store, sandbox->id, end_us, &err), 0);
-    api_reply_done(call);
+    reply_result(call, store_sandbox_set_end(rig->store, sandbox->id, end_us, &err), &err);
 }
 
 static void fake_remove(void *data, struct api_call *call, const struct store_sandbox *sandbox) {
@@ -95,8 +109,7 @@ static void fake_remove(void *data, struct api_call *call, const struct store_sa
     struct error err = {0};
     buf_printf(&rig->log, "remove %s\n", sandbox->id);
     if (taken(rig, call)) return;
-    assert_int_equal(store_sandbox_remove(rig->store, sandbox->id, &err), 0);
-    api_reply_done(call);
+    reply_result(call, store_sandbox_remove(rig->store, sandbox->id, &err), &err);
 }
 
 static void fake_update(void *data, struct api_call *call, const struct store_sandbox *sandbox,
@@ -107,9 +120,12 @@ static void fake_update(void *data, struct api_call *call, const struct store_sa
     buf_printf(&rig->log, "update %s keep=%d policy=%s dialect=%d\n", sandbox->id, update->keep_existing, update->policy,
                (int)update->dialect);
     if (taken(rig, call)) return;
-    assert_int_equal(store_policy_stage(rig->store, sandbox->id, update->policy, update->dialect, &generation, &err), 0);
-    assert_int_equal(store_policy_activate(rig->store, sandbox->id, generation, &err), 0);
-    api_reply_updated(call, &(struct api_updated){generation, 12, 3, 4});
+    int r = store_policy_stage(rig->store, sandbox->id, update->policy, update->dialect, &generation, &err);
+    if (r == 0) r = store_policy_activate(rig->store, sandbox->id, generation, &err);
+    if (r < 0)
+        reply_result(call, r, &err);
+    else
+        api_reply_updated(call, &(struct api_updated){generation, 12, 3, 4});
 }
 
 static void fake_snapshot(void *data, struct api_call *call, const struct store_sandbox *sandbox,
@@ -121,24 +137,24 @@ static void fake_snapshot(void *data, struct api_call *call, const struct store_
     if (taken(rig, call)) return;
     item.layers = (char *)(uintptr_t) "[\"snap\"]";
     int r = replaces ? store_template_replace(rig->store, &item, &err) : store_template_insert(rig->store, &item, &err);
-    if (r < 0) fail_msg("%s", err.text);
-    api_reply_snapshot(call, &item);
+    if (r < 0)
+        reply_result(call, r, &err);
+    else
+        api_reply_snapshot(call, &item);
 }
 
 static void fake_fork(void *data, struct api_call *call, const struct store_sandbox *sandbox,
                       const struct store_sandbox *children, size_t count) {
     struct rig *rig = data;
+    struct error err = {0};
     buf_printf(&rig->log, "fork %s count=%zu timeout=%u policy=%s\n", sandbox->id, count, children[0].timeout_s,
                children[0].policy);
     if (taken(rig, call)) return;
-    struct api_forked *forked = NEW_ARRAY(struct api_forked, count);
-    for (size_t i = 0; i < count; i++) {
-        if (i == 0) insert_running(rig, &children[i]);
-        forked[i] = i == 0 ? (struct api_forked){.sandbox = &children[i]}
-                           : (struct api_forked){.status = 500, .message = "no room"};
-    }
+    struct api_forked forked[100];
+    assert_in_range(count, 1, ARRAY_LENGTH(forked));
+    for (size_t i = 0; i < count; i++) forked[i] = (struct api_forked){.status = 500, .message = "no room"};
+    if (insert_running(rig, &children[0], &err) == 0) forked[0] = (struct api_forked){.sandbox = &children[0]};
     api_reply_forks(call, forked, count);
-    free(forked);
 }
 
 static void fake_exec(void *data, struct api_call *call, const struct store_sandbox *sandbox, const struct api_exec *exec) {
@@ -178,8 +194,7 @@ static void fake_build(void *data, struct api_call *call, const struct store_tem
     }
     buf_printf(&rig->log, "\n");
     if (taken(rig, call)) return;
-    assert_int_equal(store_build_start(rig->store, build->id, &err), 0);
-    api_reply_done(call);
+    reply_result(call, store_build_start(rig->store, build->id, &err), &err);
 }
 
 static void fake_remove_template(void *data, struct api_call *call, const struct store_template *item) {
@@ -187,8 +202,7 @@ static void fake_remove_template(void *data, struct api_call *call, const struct
     struct error err = {0};
     buf_printf(&rig->log, "remove_template %s\n", item->id);
     if (taken(rig, call)) return;
-    assert_int_equal(store_template_remove(rig->store, item->id, &err), 0);
-    api_reply_done(call);
+    reply_result(call, store_template_remove(rig->store, item->id, &err), &err);
 }
 
 static void fake_metrics(void *data, struct api_call *call) {
