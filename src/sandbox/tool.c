@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sandbox/tool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+#define TOOL_WORDS 2048 // of what it says, the last ones
+#define TOOL_HIGH 200   // descriptors are moved there, before they get their numbers
+
+struct running {
+    const struct tool *tool;
+    int words[2], faults[2]; // pipes: what the program says; why it could not be executed
+    char text[TOOL_WORDS + 1];
+    size_t len;
+};
+
+struct fault {
+    int code;
+    struct error err;
+};
+
+// ---- the child ----
+
+static bool find_program(const char *name, char path[64]) {
+    static const char *const folders[] = {"/usr/bin", "/usr/sbin", "/bin", "/usr/local/bin", "/run/current-system/sw/bin"};
+    for (size_t i = 0; i < ARRAY_LENGTH(folders); i++)
+        if (snprintf(path, 64, "%s/%s", folders[i], name) < 64 && access(path, X_OK) == 0) return true;
+    return false;
+}
+
+static void default_signals(void) {
+    sigset_t none;
+    for (int number = 1; number < 65; number++) signal(number, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+// Standard input is one end of the pipe as well: crun gives it to the container's user, whatever it is.
+static int place_descriptors(const struct tool *tool, int words) {
+    int high[16];
+    if (tool->fd_count > ARRAY_LENGTH(high)) return -E2BIG;
+    for (size_t i = 0; i < tool->fd_count; i++) {
+        high[i] = fcntl(tool->fds[i], F_DUPFD_CLOEXEC, TOOL_HIGH);
+        if (high[i] < 0) return -errno;
+    }
+    for (int fd = 0; fd < 3; fd++)
+        if (dup2(words, fd) < 0) return -errno;
+    for (size_t i = 0; i < tool->fd_count; i++)
+        if (dup2(high[i], 3 + (int)i) < 0) return -errno;
+    return 0;
+}
+
+static _Noreturn void run_child(const struct running *running) {
+    const struct tool *tool = running->tool;
+    struct fault fault = {0};
+    char path[64];
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    default_signals();
+    int faults = fcntl(running->faults[1], F_DUPFD_CLOEXEC, TOOL_HIGH), words = fcntl(running->words[1], F_DUPFD_CLOEXEC, TOOL_HIGH);
+    bool found = find_program(tool->argv[0], path);
+    if (!found)
+        fault.code = error_set(&fault.err, -ENOPKG, "\"%s\" is not installed; apt-get install %s", tool->argv[0], tool->argv[0]);
+    else if (tool->enter) fault.code = tool->enter(tool->data, &fault.err);
+    if (fault.code == 0) {
+        fault.code = place_descriptors(tool, words);
+        if (fault.code == 0) execve(path, tool->argv, tool->environment);
+        if (fault.code == 0) fault.code = -errno;
+        error_set(&fault.err, fault.code, "\"%s\" cannot be executed: %s", path, strerror(-fault.code));
+    }
+    (void)!write(faults, &fault, sizeof(fault));
+    _exit(125);
+}
+
+// ---- the parent ----
+
+// The last bytes stay. False: there is no more now.
+static bool take_words(struct running *running) {
+    char chunk[TOOL_WORDS];
+    ssize_t n = read(running->words[0], chunk, sizeof(chunk));
+    if (n <= 0) return false;
+    size_t keep = running->len + (size_t)n > TOOL_WORDS ? TOOL_WORDS - (size_t)n : running->len;
+    memmove(running->text, running->text + running->len - keep, keep);
+    memcpy(running->text + keep, chunk, (size_t)n);
+    running->len = keep + (size_t)n;
+    return true;
+}
+
+static int await_end(struct running *running, pid_t pid, int *ret_status) {
+    AUTO_CLOSE int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    uint64_t end = clock_us() + running->tool->timeout_s * UINT64_C(1000000);
+    struct pollfd events[2] = {{.fd = pidfd, .events = POLLIN}, {.fd = running->words[0], .events = POLLIN}};
+    int r = pidfd < 0 ? -errno : 0;
+    while (r == 0) {
+        uint64_t now = clock_us();
+        int ready = now < end ? poll(events, 2, (int)((end - now) / 1000) + 1) : 0;
+        if (ready < 0 && errno == EINTR) continue;
+        if (ready <= 0) r = ready < 0 ? -errno : -ETIMEDOUT;
+        else if (events[0].revents) break;
+        else if (!take_words(running)) events[1].fd = -1; // closed
+    }
+    if (r < 0) kill(pid, SIGKILL);
+    while (waitpid(pid, ret_status, 0) < 0 && errno == EINTR) {
+    }
+    while (take_words(running)) {
+    }
+    return r;
+}
+
+static const char *last_line(struct running *running) {
+    char *text = running->text;
+    text[running->len] = '\0';
+    while (running->len > 0 && text[running->len - 1] == '\n') text[--running->len] = '\0';
+    char *line = strrchr(text, '\n');
+    return running->len == 0 ? "it says nothing" : line ? line + 1 : text;
+}
+
+static int conclude(struct running *running, int r, int status, struct error *err) {
+    const char *name = running->tool->argv[0];
+    struct fault fault;
+    if (r == -ETIMEDOUT)
+        return error_set(err, r, "%s did not end within %u s: %.700s", name, running->tool->timeout_s, last_line(running));
+    if (r < 0) return error_set(err, r, "%s cannot be waited for: %s", name, strerror(-r));
+    if (read(running->faults[0], &fault, sizeof(fault)) == (ssize_t)sizeof(fault))
+        return error_set(err, fault.code, "%s", fault.err.text);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return 0;
+    return error_set(err, -EIO, "%s: %.800s", name, last_line(running));
+}
+
+int tool_run(const struct tool *tool, struct error *err) {
+    struct running running = {.tool = tool};
+    int status = 0;
+    if (pipe2(running.words, O_CLOEXEC) < 0) return error_set(err, -errno, "no pipe: %s", strerror(errno));
+    if (pipe2(running.faults, O_CLOEXEC | O_NONBLOCK) < 0) {
+        int r = -errno;
+        close(running.words[0]);
+        close(running.words[1]);
+        return error_set(err, r, "no pipe: %s", strerror(-r));
+    }
+    fcntl(running.words[0], F_SETFL, O_NONBLOCK);
+    pid_t pid = fork();
+    if (pid == 0) run_child(&running);
+    int r = pid < 0 ? -errno : 0;
+    close(running.words[1]);
+    close(running.faults[1]);
+    if (r == 0) r = await_end(&running, pid, &status);
+    r = conclude(&running, r, status, err);
+    close(running.words[0]);
+    close(running.faults[0]);
+    return r;
+}
