@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdbool.h>
 #include <string.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -95,13 +96,13 @@ static int call_crun(const struct running *running, const int fds[5], struct err
 }
 
 // With the descriptors that crun hands on. Nobody is left if it fails.
-static int start_command(struct running *running, int status, const int fds[5], pid_t *ret_pid, struct error *err) {
+static int start_command(struct running *running, int status, int fds[5], pid_t *ret_pid, struct error *err) {
     pid_t pid = 0;
     int pidfd = -1;
     int r = call_crun(running, fds, err);
     if (r == 0) r = container_child(running->pid, &pid, &pidfd, err);
     if (r < 0) return r;
-    close(fds[0]);
+    close(TAKE_FD(fds[0])); // its end is the init's alone now
     r = container_await(status, err);
     if (r == 0) r = container_release(status, running->exec->argv[0], err);
     if (r == 0) {
@@ -123,12 +124,13 @@ static int run_command(struct running *running, pid_t *ret_pid, struct error *er
     if (r < 0) error_set(err, r, "out of memory");
     else r = container_streams(running->exec->stdio, streams, err);
     if (r == 0) {
-        const int fds[5] = {pair[1], words, streams[0], streams[1], streams[2]};
+        int fds[5] = {pair[1], words, streams[0], streams[1], streams[2]};
         r = start_command(running, pair[0], fds, ret_pid, err);
+        pair[1] = fds[0];
         for (int i = 0; i < 3; i++) close(streams[i]);
     }
     close(pair[0]);
-    close(pair[1]);
+    mem_close_pointer(&pair[1]);
     close(words);
     return r;
 }

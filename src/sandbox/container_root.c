@@ -111,11 +111,11 @@ static int open_system(const struct container_plan *plan) {
 // is neither.
 static int mount_system(const struct container_plan *plan, struct error *err) {
     char self[64];
-    AUTO_CLOSE int system = open_system(plan);
-    if (system < 0)
-        return error_set(err, system, "the image has no folder /sys that something can be mounted on: %s", strerror(-system));
+    AUTO_CLOSE int place = open_system(plan);
+    if (place < 0)
+        return error_set(err, place, "the image has no folder /sys that something can be mounted on: %s", strerror(-place));
     if (setns(plan->net_namespace, CLONE_NEWNET) < 0) return fail(err, "the sandbox's network namespace cannot be entered");
-    snprintf(self, sizeof(self), "/proc/self/fd/%d", system);
+    snprintf(self, sizeof(self), "/proc/self/fd/%d", place);
     if (mount("sysfs", self, "sysfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0) return fail(err, "no sysfs");
     return 0;
 }
