@@ -73,6 +73,7 @@ static _Noreturn void run_child(const struct running *running) {
     if (!found)
         fault.code = error_set(&fault.err, -ENOPKG, "\"%s\" is not installed; apt-get install %s", tool->argv[0], tool->argv[0]);
     else if (tool->enter) fault.code = tool->enter(tool->data, &fault.err);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); // again: a change of user takes it away
     if (fault.code == 0) {
         fault.code = place_descriptors(tool, words);
         if (fault.code == 0) execve(path, tool->argv, tool->environment);
