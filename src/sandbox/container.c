@@ -152,9 +152,10 @@ int container_await(int status, struct error *err) {
 int container_release(int status, const char *command, struct error *err) {
     struct sandbox_report report;
     (void)!send(status, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT); // if nobody is there, the wait tells
-    if (!command) return 0;
     int r = receive_report(status, &report);
-    if (r == 0) return 0; // execve has closed it
+    if (r == 0 && command) return 0; // execve has closed it
+    if (r == 1 && !command && report.kind == SANDBOX_REPORT_STARTED) return 0;
+    if (r == 0 || !command) r = -ECHILD;
     if (r < 0) return error_set(err, r, "the sandbox's init does not answer: %s", strerror(-r));
     if (report.value == ENOENT)
         return error_set(err, -ENOENT, "\"%s\" cannot be executed in the sandbox: it, or its interpreter, is not there", command);

@@ -86,6 +86,7 @@ static int run(char **words) {
     report(STATUS, SANDBOX_REPORT_COMMAND, 0);
     if (!released(STATUS)) return 125;
     if (argc == 0) {
+        report(STATUS, SANDBOX_REPORT_STARTED, 0);
         CALL(SYS_close_range, STATUS, WORDS, 0);
         idle();
     }

@@ -11,6 +11,7 @@
 // not followed; device files have no meaning (nodev).
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <linux/openat2.h>
 #include <sched.h>
 #include <stdint.h>
@@ -74,6 +75,18 @@ static int attach_all(const struct container_plan *plan, const int *trees, struc
     return r;
 }
 
+// The overlay makes files of its own as the one who mounts it, who therefore has to have a number in its upper layer: files
+// are made as the container's root, with all of root's capabilities, until the second call.
+static int act_as(uint32_t user) {
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+    setfsgid(user);
+    setfsuid(user);
+    if (syscall(SYS_capget, &header, data) < 0) return -errno;
+    for (size_t i = 0; i < ARRAY_LENGTH(data); i++) data[i].effective = data[i].permitted;
+    return syscall(SYS_capset, &header, data) < 0 ? -errno : 0;
+}
+
 static int mount_overlay(struct container_plan *plan, struct error *err) {
     struct buf options = BUF_INIT;
     char path[64];
@@ -81,8 +94,10 @@ static int mount_overlay(struct container_plan *plan, struct error *err) {
     for (size_t i = 0; i < count; i++) buf_printf(&options, "%s%s/l%zu", i ? ":" : "lowerdir=", plan->place, i);
     buf_printf(&options, ",upperdir=%s/l%zu/upper,workdir=%s/l%zu/work," OVERLAY_OPTIONS, plan->place, count, plan->place, count);
     snprintf(path, sizeof(path), "%s/root", plan->place);
-    int r = options.failed ? -ENOMEM : 0;
-    if (r == 0 && (mkdir(path, 0755) < 0 || mount("overlay", path, "overlay", MS_NODEV | MS_NOSUID, options.data) < 0)) r = -errno;
+    int r = options.failed ? -ENOMEM : mkdir(path, 0755) < 0 ? -errno : act_as(plan->base);
+    if (r == 0 && mount("overlay", path, "overlay", MS_NODEV | MS_NOSUID, options.data) < 0) r = -errno;
+    int back = act_as(0);
+    if (r == 0) r = back;
     buf_done(&options);
     if (r == 0) plan->root = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (r == 0 && plan->root < 0) r = -errno;
@@ -98,12 +113,12 @@ static int mount_overlay(struct container_plan *plan, struct error *err) {
 // The folder is made as the container's root, the only one who has a number in the upper layer.
 static int open_system(const struct container_plan *plan) {
     struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS};
-    setfsgid(plan->base);
-    setfsuid(plan->base);
-    mkdirat(plan->root, "sys", 0755);
-    setfsuid(0);
-    setfsgid(0);
-    int fd = (int)syscall(SYS_openat2, plan->root, "sys", &how, sizeof(how));
+    int made = act_as(plan->base);
+    if (made == 0 && mkdirat(plan->root, "sys", 0755) < 0 && errno != EEXIST) made = -errno;
+    int back = act_as(0);
+    if (made == 0) made = back;
+    int fd = made < 0 ? -1 : (int)syscall(SYS_openat2, plan->root, "sys", &how, sizeof(how));
+    if (made < 0) return made;
     return fd < 0 ? -errno : fd;
 }
 
