@@ -133,6 +133,19 @@ bool cgroup_is_frozen(const char *id) {
 
 // ---- the end ----
 
+bool cgroup_exists(const char *id) {
+    struct hierarchies all;
+    char path[PATH_MAX];
+    bool exists = false;
+    if (hierarchies_read(&all, NULL) < 0) return false;
+    for (size_t i = 0; i < all.count; i++) {
+        int len = snprintf(path, sizeof(path), "%s/" CGROUP_PARENT "/%s", all.entries[i]->point, id);
+        exists |= len < PATH_MAX && access(path, F_OK) == 0;
+    }
+    mountinfo_done(&all.mounts);
+    return exists;
+}
+
 static int open_folder(int at, const char *name) { return openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); }
 
 static void kill_listed(const struct buf *list) {

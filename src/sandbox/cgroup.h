@@ -13,6 +13,7 @@
 int cgroup_hide_second(void); // 0, or negative errno
 // Whether a limit of swap can be set.
 bool cgroup_has_swap(void);
+bool cgroup_exists(const char *id); // in any hierarchy
 // Waits until all processes of the group stand still, or run again. 0, or a negative errno with a message.
 int cgroup_freeze(const char *id, bool frozen, struct error *err);
 bool cgroup_is_frozen(const char *id);

@@ -69,6 +69,8 @@ static int check_spec(const struct sandbox_container_spec *spec, struct error *e
     if (r == 0) r = check_id(spec->id, err);
     if (r == 0) r = check_folder(spec->folder, err);
     if (r < 0) return r;
+    if (cgroup_exists(spec->id)) // its end would be that of another one
+        return error_set(err, -EEXIST, "there is a sandbox \"%s\" already, or what is left of one; clean it, or take another id", spec->id);
     if (spec->layer_count == 0 || spec->layer_count > CONTAINER_LAYERS_MAX)
         return error_set(err, -EINVAL, "expected 1 to %d layers, got %zu; make a template of the sandbox's image",
                          CONTAINER_LAYERS_MAX, spec->layer_count);
@@ -193,6 +195,32 @@ int container_child(const char *path, pid_t *ret_pid, int *ret_pidfd, struct err
     return 0;
 }
 
+static bool namespace_is(pid_t pid, const char *name, ino_t wanted) {
+    struct stat st;
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/ns/%s", pid, name);
+    return stat(path, &st) == 0 && st.st_ino == wanted;
+}
+
+static ino_t namespace_number(pid_t pid, const char *name) {
+    struct stat st;
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/ns/%s", pid, name);
+    return stat(path, &st) < 0 ? 0 : st.st_ino; // no namespace has this number
+}
+
+int container_verify(pid_t pid, pid_t like, int net_namespace, struct error *err) {
+    static const char *const names[] = {"net", "user", "mnt", "pid", "ipc", "uts", "cgroup"};
+    struct stat st;
+    bool good = like > 0 || (fstat(net_namespace, &st) == 0 && namespace_is(pid, "net", st.st_ino));
+    for (size_t i = 0; good && i < ARRAY_LENGTH(names); i++) {
+        ino_t own = namespace_number(getpid(), names[i]), its = namespace_number(pid, names[i]);
+        good = its != 0 && own != 0 && (its != own || (i == 0 && like == 0 && its == st.st_ino));
+        if (like > 0) good = good && namespace_is(like, names[i], its);
+    }
+    return good ? 0 : error_set(err, -EPROTO, "crun has not put the sandbox into its own namespaces; use the crun of Debian 12 or later");
+}
+
 // ---- create ----
 
 static int make_disk(const struct sandbox_container_spec *spec, int disk, struct error *err) {
@@ -232,22 +260,6 @@ static int run_crun(struct sandbox_container *container, struct container_plan *
     return container_call(container, arguments, fds, 5, enter_root, plan, err);
 }
 
-// That crun did as it was told, where a mistake would open the host.
-static int verify(const struct sandbox_container *container, int net_namespace, struct error *err) {
-    static const char *const separate[] = {"user", "mnt", "pid", "ipc", "uts"};
-    struct stat inside, other;
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/%d/ns/net", container->pid);
-    bool good = stat(path, &inside) == 0 && fstat(net_namespace, &other) == 0 && inside.st_ino == other.st_ino;
-    for (size_t i = 0; good && i < ARRAY_LENGTH(separate); i++) {
-        char own[64];
-        snprintf(path, sizeof(path), "/proc/%d/ns/%s", container->pid, separate[i]);
-        snprintf(own, sizeof(own), "/proc/self/ns/%s", separate[i]);
-        good = stat(path, &inside) == 0 && stat(own, &other) == 0 && inside.st_ino != other.st_ino;
-    }
-    return good ? 0 : error_set(err, -EPROTO, "crun has not put the sandbox into its own namespaces; use the crun of Debian 12 or later");
-}
-
 static int launch(struct sandbox_container *container, struct container_plan *plan, struct error *err) {
     int pair[2], streams[3];
     int r = container_channel(pair, &plan->words, err);
@@ -266,7 +278,7 @@ static int launch(struct sandbox_container *container, struct container_plan *pl
     snprintf(path, sizeof(path), "%s/" CONTAINER_BUNDLE "/pid", container->folder);
     r = container_child(path, &container->pid, &container->pidfd, err);
     if (r == 0) r = container_await(container->status, err);
-    return r == 0 ? verify(container, plan->net_namespace, err) : r;
+    return r == 0 ? container_verify(container->pid, 0, plan->net_namespace, err) : r;
 }
 
 static int create(struct sandbox_container *container, const struct sandbox_container_spec *spec, int net_namespace, struct error *err) {

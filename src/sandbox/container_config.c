@@ -41,7 +41,8 @@ static void write_process(struct buf *text, const struct container_user *user, c
     struct rlimit files = {.rlim_cur = 1024, .rlim_max = 1024};
     getrlimit(RLIMIT_NOFILE, &files);
     unsigned long long limit = files.rlim_max < FILES_MAX ? files.rlim_max : FILES_MAX;
-    buf_printf(text, "{\"args\":[\"/run/penstock/init\"],\"env\":[\"PATH=/\"],\"cwd\":");
+    // Without HOME crun would read the container's /etc/passwd, which may be a FIFO, and wait.
+    buf_printf(text, "{\"args\":[\"/run/penstock/init\"],\"env\":[\"PATH=/\",\"HOME=/\"],\"cwd\":");
     container_config_text(text, cwd);
     buf_printf(text, ",\"user\":{\"uid\":%u,\"gid\":%u,\"additionalGids\":[", user->uid, user->gid);
     for (size_t i = 0; i < user->group_count; i++) buf_printf(text, "%s%u", i ? "," : "", user->groups[i]);
@@ -93,8 +94,10 @@ static void write_base64(struct buf *text, const void *bytes, size_t len) {
 }
 
 static void write_linux(struct buf *text, const struct container_plan *plan) {
+    // crun is in the keeper's network namespace already; only what is named here is entered by later commands too.
     buf_printf(text, "\"linux\":{\"cgroupsPath\":\"/" CGROUP_PARENT "/%s\",\n\"namespaces\":[{\"type\":\"pid\"},{\"type\":\"ipc\"},"
-                     "{\"type\":\"uts\"},{\"type\":\"mount\"},{\"type\":\"cgroup\"},{\"type\":\"user\"}],\n", plan->spec->id);
+                     "{\"type\":\"uts\"},{\"type\":\"mount\"},{\"type\":\"cgroup\"},{\"type\":\"user\"},"
+                     "{\"type\":\"network\",\"path\":\"/proc/self/ns/net\"}],\n", plan->spec->id);
     buf_printf(text, "\"uidMappings\":[{\"containerID\":0,\"hostID\":%u,\"size\":%u}],", plan->base, CONTAINER_USERS);
     buf_printf(text, "\"gidMappings\":[{\"containerID\":0,\"hostID\":%u,\"size\":%u}],\n", plan->base, CONTAINER_USERS);
     write_resources(text, plan->spec);

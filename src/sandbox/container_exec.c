@@ -104,6 +104,7 @@ static int start_command(struct running *running, int status, int fds[5], pid_t 
     if (r < 0) return r;
     close(TAKE_FD(fds[0])); // its end is the init's alone now
     r = container_await(status, err);
+    if (r == 0) r = container_verify(pid, running->container->pid, -1, err);
     if (r == 0) r = container_release(status, running->exec->argv[0], err);
     if (r == 0) {
         *ret_pid = pid;

@@ -27,5 +27,8 @@ int container_await(int status, struct error *err);
 int container_release(int status, const char *command, struct error *err);
 // Copies of standard streams, /dev/null where there is none; folders are refused.
 int container_streams(const int stdio[3], int ret_streams[3], struct error *err);
+// That crun did as it was told, where a mistake would open the host: no namespace of the process is ours; its network
+// namespace is this one, or, where like is not 0, all are those of the process like.
+int container_verify(pid_t pid, pid_t like, int net_namespace, struct error *err);
 // The process that crun wrote to this file; the caller's child.
 int container_child(const char *path, pid_t *ret_pid, int *ret_pidfd, struct error *err);

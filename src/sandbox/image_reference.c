@@ -47,6 +47,15 @@ static bool names_registry(const char *name, size_t len) {
     return name[len] == '/' && (memchr(name, '.', len) || memchr(name, ':', len) || (len == 9 && memcmp(name, "localhost", 9) == 0));
 }
 
+// Of skopeo's other ways to name an image; Docker has no image of such a name.
+static bool names_transport(const char *text) {
+    static const char *const others[] = {"oci", "docker-archive", "dir", "docker-daemon", "containers-storage", "oci-archive",
+                                         "ostree", "sif", "tarball"};
+    for (size_t i = 0; i < ARRAY_LENGTH(others); i++)
+        if (strncmp(text, others[i], strlen(others[i])) == 0 && text[strlen(others[i])] == ':') return true;
+    return false;
+}
+
 static int read_registry(const char *text, const char *name, const struct sandbox_image_place *place,
                          struct image_reference *reference, struct error *err) {
     size_t len = strcspn(name, "/");
@@ -54,7 +63,7 @@ static int read_registry(const char *text, const char *name, const struct sandbo
     char registry[256];
     const char *rest = named ? name + len + 1 : name;
     const char *library = !named && !strchr(name, '/') ? "library/" : "";
-    bool good = name[0] != '-' && rest[0] && len < sizeof(registry) &&
+    bool good = name[0] != '-' && rest[0] && !names_transport(name) && len < sizeof(registry) &&
                 strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:._-/@+[]") == strlen(name);
     if (!good) return fail(err, text);
     snprintf(registry, sizeof(registry), "%.*s", named ? (int)len : (int)strlen(DEFAULT_REGISTRY), named ? name : DEFAULT_REGISTRY);
