@@ -198,6 +198,13 @@ static int remove_once(const struct hierarchies *all, const char *id) {
     return result;
 }
 
+void cgroup_kill(const char *id) {
+    struct hierarchies all;
+    if (hierarchies_read(&all, NULL) < 0) return;
+    remove_once(&all, id);
+    mountinfo_done(&all.mounts);
+}
+
 int cgroup_remove(const char *id, struct error *err) {
     struct hierarchies all;
     uint64_t end = clock_us() + CGROUP_WAIT_US;

@@ -17,5 +17,6 @@ bool cgroup_exists(const char *id); // in any hierarchy
 // Waits until all processes of the group stand still, or run again. 0, or a negative errno with a message.
 int cgroup_freeze(const char *id, bool frozen, struct error *err);
 bool cgroup_is_frozen(const char *id);
+void cgroup_kill(const char *id); // what is in the groups, frozen or not
 // Kills what is in the groups, waits until they are empty, and removes them. 0 also if there are none.
 int cgroup_remove(const char *id, struct error *err);

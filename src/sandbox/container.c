@@ -35,7 +35,8 @@
 #include "sandbox/user_map.h"
 
 #define CRUN_TIMEOUT_S 60
-#define READY_TIMEOUT_US UINT64_C(20000000)
+#define END_TIMEOUT_MS 10000
+#define READY_TIMEOUT_US UINT64_C(10000000)
 
 static const char *const parts[] = {CONTAINER_BUNDLE, CONTAINER_STATE, CONTAINER_DISK};
 
@@ -310,6 +311,8 @@ static void container_done(struct sandbox_container *container) {
     mem_close_pointer(&container->pidfd);
     mem_close_pointer(&container->status);
     mem_close_pointer(&container->claim);
+    for (size_t i = 0; i < container->command_count; i++) close(container->commands[i]);
+    free(container->commands);
     free(container->id);
     free(container->folder);
     free(container->command);
@@ -414,16 +417,22 @@ static int remove_parts(const char *folder, struct error *err) {
     return result < 0 ? error_set(err, result, "\"%s\" cannot be emptied: %s", folder, strerror(-result)) : 0;
 }
 
-void sandbox_container_free(struct sandbox_container *container) {
+// Bounded: a process that the kernel cannot end must not hold us; its groups are then left for clean.
+static void reap(int pidfd) {
     siginfo_t info;
+    struct pollfd end = {.fd = pidfd, .events = POLLIN};
+    if (poll(&end, 1, END_TIMEOUT_MS) > 0) waitid(P_PIDFD, (id_t)pidfd, &info, WEXITED); // -ECHILD if the caller has waited for it
+}
+
+void sandbox_container_free(struct sandbox_container *container) {
     if (!container) return;
     mem_close_pointer(&container->status); // an init that waits for its release ends
     container->status = -1;
+    cgroup_kill(container->id);
+    if (container->pidfd >= 0) sandbox_container_signal(container, SIGKILL);
+    for (size_t i = 0; i < container->command_count; i++) reap(container->commands[i]);
+    if (container->pidfd >= 0) reap(container->pidfd);
     cgroup_remove(container->id, NULL);
-    if (container->pidfd >= 0) {
-        sandbox_container_signal(container, SIGKILL);
-        waitid(P_PIDFD, (id_t)container->pidfd, &info, WEXITED); // -ECHILD if the caller has waited for it
-    }
     remove_parts(container->folder, NULL);
     container_done(container);
 }

@@ -95,6 +95,23 @@ static int call_crun(const struct running *running, const int fds[5], struct err
     return container_call(running->container, arguments, fds, 5, NULL, NULL, err);
 }
 
+// A command that has ended but was not waited for keeps the container's PID namespace, so its end has to wait for them.
+static int remember(struct sandbox_container *container, int pidfd) {
+    siginfo_t info;
+    size_t kept = 0;
+    for (size_t i = 0; i < container->command_count; i++) {
+        int command = container->commands[i];
+        if (waitid(P_PIDFD, (id_t)command, &info, WEXITED | WNOHANG | WNOWAIT) < 0) close(command);
+        else container->commands[kept++] = command;
+    }
+    container->command_count = kept;
+    int *commands = reallocarray(container->commands, kept + 1, sizeof(*commands));
+    if (!commands) return -ENOMEM;
+    container->commands = commands;
+    commands[container->command_count++] = pidfd;
+    return 0;
+}
+
 // With the descriptors that crun hands on. Nobody is left if it fails.
 static int start_command(struct running *running, int status, int fds[5], pid_t *ret_pid, struct error *err) {
     pid_t pid = 0;
@@ -106,12 +123,13 @@ static int start_command(struct running *running, int status, int fds[5], pid_t 
     r = container_await(status, err);
     if (r == 0) r = container_verify(pid, running->container->pid, -1, err);
     if (r == 0) r = container_release(status, running->exec->argv[0], err);
+    if (r == 0 && remember(running->container, pidfd) < 0) r = error_set(err, -ENOMEM, "out of memory");
     if (r == 0) {
         *ret_pid = pid;
-    } else {
-        kill(pid, SIGKILL); // our child: the number is its until we wait
-        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
-        }
+        return 0;
+    }
+    kill(pid, SIGKILL); // our child: the number is its until we wait
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
     }
     close(pidfd);
     return r;

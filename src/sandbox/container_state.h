@@ -12,6 +12,8 @@ struct sandbox_container {
     int claim;  // of its range of users, or -1
     char *command; // what start executes, for messages; NULL: nothing of the image
     unsigned execs; // so far
+    int *commands;  // pidfds of those that nobody has waited for yet
+    size_t command_count;
 };
 
 #define CONTAINER_PATH_MAX 3800 // of its folder: names of files in it have room behind

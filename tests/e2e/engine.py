@@ -18,7 +18,7 @@ import pytest
 import lab as lab_module
 
 DISK_BASE = 0x80000000  # who owns what containers have on disks
-TIMEOUT = 120
+TIMEOUT = 40
 
 
 def programs():

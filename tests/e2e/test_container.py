@@ -194,8 +194,8 @@ def test_users_are_those_of_the_image(engine):
         for user in ("nobody-here", "far", "65536", "alice:none", "-1"):
             assert container("exec", argv=["true"], user=user)["error"] == -errno.EINVAL, user
         # Lists that are no files.
-        assert container.sh("rm /etc/passwd /etc/group; mkfifo /etc/passwd; ln -s /proc/self/mem /etc/group; id -u", user="0") == "0\n"
-        assert container.sh("id -u", user="7") == "7\n"
+        assert container.sh("rm /etc/passwd /etc/group; mkfifo /etc/passwd; ln -s /proc/self/mem /etc/group", user="0") == ""
+        assert "\nUid:\t7\t7\t7\t7\n" in container.run("cat", "/proc/self/status", user="7")["output"]
         assert container("exec", argv=["true"], user="alice")["error"] == -errno.EINVAL
 
 
@@ -214,11 +214,9 @@ def test_commands(engine):
         assert "/bin/probe" in processes()[background]
         os.kill(background, signal.SIGTERM)
         # Hostile: our init's path is the container's own now. What is executed there has only the container's rights.
-        container.sh("mv /run /gone; mkdir -p /run/penstock; cp=/bin/busybox; ln -s /bin/busybox /run/penstock/init; true")
-        began = time.monotonic()
+        container.sh("mv /run /gone; mkdir -p /run/penstock; ln -s /bin/true /run/penstock/init")
         answer = container("exec", argv=["true"])
-        assert answer["error"] < 0 and time.monotonic() - began < 40, answer
-        container.sh_broken = True
+        assert answer["error"] < 0 and "init" in answer["text"], answer
     assert not [text for text in processes().values() if "/bin/probe sleep" in text]
 
 
