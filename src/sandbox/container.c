@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -107,8 +108,11 @@ int container_call(const struct sandbox_container *container, char *const *argum
     char *argv[16] = {name, root, manager}, *const environment[] = {path, NULL};
     for (size_t i = 0; arguments[i] && i + 4 < ARRAY_LENGTH(argv); i++) argv[i + 3] = arguments[i];
     struct call call = {.enter = enter, .data = data};
-    const struct tool tool = {.argv = argv, .environment = environment, .fds = fds, .fd_count = fd_count, .enter = enter_call,
-                              .data = &call, .timeout_s = CRUN_TIMEOUT_S};
+    int all[8];
+    for (size_t i = 0; i < fd_count && i < ARRAY_LENGTH(all) - 1; i++) all[i] = fds[i];
+    all[fd_count] = container->lock; // crun's own: it hands on no more than it is told to
+    const struct tool tool = {.argv = argv, .environment = environment, .fds = all, .fd_count = fd_count + 1, .enter = enter_call,
+                              .data = &call, .timeout_s = CRUN_TIMEOUT_S, .orphans = true};
     return tool_run(&tool, err);
 }
 
@@ -182,14 +186,29 @@ int container_streams(const int stdio[3], int ret_streams[3], struct error *err)
     return r;
 }
 
-int container_child(const char *path, pid_t *ret_pid, int *ret_pidfd, struct error *err) {
+// Whether a process is of the container with this id.
+static bool is_in_group(pid_t pid, const char *id) {
     struct buf text = BUF_INIT;
+    char path[64], group[128];
+    snprintf(path, sizeof(path), "/proc/%d/cgroup", pid);
+    snprintf(group, sizeof(group), "/" CGROUP_PARENT "/%s\n", id);
+    bool is = buf_read_file(&text, path, 65536) == 0 && text.data && strstr(text.data, group);
+    buf_done(&text);
+    return is;
+}
+
+int container_child(const char *path, const char *id, pid_t *ret_pid, int *ret_pidfd, struct error *err) {
+    struct buf text = BUF_INIT;
+    siginfo_t info;
     uint64_t number = 0;
     int r = buf_read_file(&text, path, 32);
     if (r == 0) r = number_parse(text.data ? text.data : "", strspn(text.data ? text.data : "", "0123456789"), 2, INT32_MAX, &number);
     buf_done(&text);
     int fd = r < 0 ? -1 : (int)syscall(SYS_pidfd_open, (pid_t)number, 0);
     if (r == 0 && fd < 0) r = -errno;
+    // The number may be that of another process by now, which must not be taken for it.
+    if (r == 0 && !(id ? is_in_group((pid_t)number, id) : waitid(P_PIDFD, (id_t)fd, &info, WEXITED | WNOHANG | WNOWAIT) == 0)) r = -ECHILD;
+    if (r < 0) mem_close_pointer(&fd);
     if (r < 0) return error_set(err, r, "the sandbox's process is not known (\"%s\"): %s", path, strerror(-r));
     *ret_pid = (pid_t)number;
     *ret_pidfd = fd;
@@ -277,7 +296,7 @@ static int launch(struct sandbox_container *container, struct container_plan *pl
     if (r < 0) return r;
     char path[4096];
     snprintf(path, sizeof(path), "%s/" CONTAINER_BUNDLE "/pid", container->folder);
-    r = container_child(path, &container->pid, &container->pidfd, err);
+    r = container_child(path, NULL, &container->pid, &container->pidfd, err);
     if (r == 0) r = container_await(container->status, err);
     return r == 0 ? container_verify(container->pid, 0, plan->net_namespace, err) : r;
 }
@@ -299,10 +318,23 @@ static int create(struct sandbox_container *container, const struct sandbox_cont
     return r;
 }
 
+// kind: LOCK_SH for who uses a container, LOCK_EX for who takes it away.
+static int take_lock(const char *folder, int kind, unsigned wait_ms, int *ret_lock, struct error *err) {
+    AUTO_CLOSE int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) return error_set(err, -errno, "\"%s\" cannot be opened: %s", folder, strerror(errno));
+    for (unsigned waited = 0; flock(fd, kind | LOCK_NB) < 0; waited += 5) {
+        if (errno != EWOULDBLOCK || waited >= wait_ms)
+            return error_set(err, -EBUSY, "\"%s\" is in use by another process; end that first", folder);
+        poll(NULL, 0, 5);
+    }
+    *ret_lock = TAKE_FD(fd);
+    return 0;
+}
+
 static int container_new(const char *id, const char *folder, struct sandbox_container **ret_container) {
     struct sandbox_container *container = NEW(struct sandbox_container);
     if (!container) return -ENOMEM;
-    *container = (struct sandbox_container){.id = strdup(id), .folder = strdup(folder), .pidfd = -1, .status = -1, .claim = -1};
+    *container = (struct sandbox_container){.id = strdup(id), .folder = strdup(folder), .pidfd = -1, .status = -1, .claim = -1, .lock = -1};
     *ret_container = container;
     return container->id && container->folder ? 0 : -ENOMEM;
 }
@@ -311,6 +343,7 @@ static void container_done(struct sandbox_container *container) {
     mem_close_pointer(&container->pidfd);
     mem_close_pointer(&container->status);
     mem_close_pointer(&container->claim);
+    mem_close_pointer(&container->lock);
     for (size_t i = 0; i < container->command_count; i++) close(container->commands[i]);
     free(container->commands);
     free(container->id);
@@ -331,6 +364,11 @@ int sandbox_container_create(const struct sandbox_container_spec *spec, int user
         return error_set(err, r, "out of memory");
     }
     if (spec->argv && spec->argv[0]) container->command = strdup(spec->argv[0]);
+    r = take_lock(spec->folder, LOCK_SH, 0, &container->lock, err);
+    if (r < 0) {
+        container_done(container); // what is there belongs to another
+        return r;
+    }
     r = create(container, spec, net_namespace, err);
     if (r < 0) sandbox_container_free(container);
     else *ret_container = container;
@@ -346,8 +384,9 @@ int sandbox_container_open(const char *id, const char *folder, struct sandbox_co
     if (r < 0) return r;
     r = container_new(id, folder, &container);
     snprintf(path, sizeof(path), "%s/" CONTAINER_BUNDLE "/pid", folder);
-    if (r == 0) r = container_child(path, &container->pid, &container->pidfd, err);
-    else error_set(err, r, "out of memory");
+    if (r < 0) error_set(err, r, "out of memory");
+    if (r == 0) r = take_lock(folder, LOCK_SH, 0, &container->lock, err);
+    if (r == 0) r = container_child(path, id, &container->pid, &container->pidfd, err);
     if (r == 0) *ret_container = container;
     else if (container) container_done(container);
     return r;
@@ -442,7 +481,9 @@ int sandbox_container_clean(const char *id, const char *folder, struct error *er
     if (r == 0) r = check_id(id, err);
     if (r < 0) return r;
     if (!folder || folder[0] != '/' || !folder[1]) return error_set(err, -EINVAL, "expected an absolute path, got \"%s\"", folder ? folder : "");
-    r = cgroup_remove(id, err);
+    AUTO_CLOSE int lock = -1;
+    if (access(folder, F_OK) == 0) r = take_lock(folder, LOCK_EX, END_TIMEOUT_MS, &lock, err);
+    if (r == 0) r = cgroup_remove(id, err);
     if (r < 0) return r;
     r = tree_remove(AT_FDCWD, folder);
     return r < 0 ? error_set(err, r, "\"%s\" cannot be removed: %s", folder, strerror(-r)) : 0;

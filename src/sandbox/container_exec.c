@@ -117,7 +117,7 @@ static int start_command(struct running *running, int status, int fds[5], pid_t 
     pid_t pid = 0;
     int pidfd = -1;
     int r = call_crun(running, fds, err);
-    if (r == 0) r = container_child(running->pid, &pid, &pidfd, err);
+    if (r == 0) r = container_child(running->pid, NULL, &pid, &pidfd, err);
     if (r < 0) return r;
     close(TAKE_FD(fds[0])); // its end is the init's alone now
     r = container_await(status, err);

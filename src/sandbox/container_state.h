@@ -10,6 +10,7 @@ struct sandbox_container {
     int pidfd;  // -1: none
     int status; // socket to its init until it runs, or -1
     int claim;  // of its range of users, or -1
+    int lock;   // its folder, with a shared lock: as long as we live, and whatever of crun we have started
     char *command; // what start executes, for messages; NULL: nothing of the image
     unsigned execs; // so far
     int *commands;  // pidfds of those that nobody has waited for yet
@@ -32,5 +33,5 @@ int container_streams(const int stdio[3], int ret_streams[3], struct error *err)
 // That crun did as it was told, where a mistake would open the host: no namespace of the process is ours; its network
 // namespace is this one, or, where like is not 0, all are those of the process like.
 int container_verify(pid_t pid, pid_t like, int net_namespace, struct error *err);
-// The process that crun wrote to this file; the caller's child.
-int container_child(const char *path, pid_t *ret_pid, int *ret_pidfd, struct error *err);
+// The process that crun wrote to this file; a child of ours, or where id is not NULL a process of that container.
+int container_child(const char *path, const char *id, pid_t *ret_pid, int *ret_pidfd, struct error *err);

@@ -179,5 +179,5 @@ int sandbox_container_snapshot(struct sandbox_container *container, const char *
 // Ends it and removes what create made; waits for its processes, those of commands too. NULL is fine.
 void sandbox_container_free(struct sandbox_container *container);
 // The same for a container whose holder died, at whatever moment; removes the folder too. Can be repeated. 0, or a negative
-// errno with a message.
+// errno with a message; -EBUSY: a holder lives.
 int sandbox_container_clean(const char *id, const char *folder, struct error *err);

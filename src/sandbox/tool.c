@@ -19,6 +19,8 @@
 #define TOOL_WORDS 2048 // of what it says, the last ones
 #define TOOL_HIGH 200   // descriptors are moved there, before they get their numbers
 
+#define TOOL_REAP_US UINT64_C(2000000)
+
 struct running {
     const struct tool *tool;
     int words[2], faults[2]; // pipes: what the program says; why it could not be executed
@@ -62,12 +64,45 @@ static int place_descriptors(const struct tool *tool, int words) {
     return 0;
 }
 
+// What the program leaves on purpose. Also true where the kernel cannot tell (no CONFIG_PROC_CHILDREN).
+static bool has_one_child(void) {
+    char text[256];
+    AUTO_CLOSE int fd = open("/proc/thread-self/children", O_RDONLY | O_CLOEXEC);
+    ssize_t len = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+    text[len > 0 ? len : 0] = '\0';
+    char *space = strchr(text, ' ');
+    return fd < 0 || len <= 0 || !space || !space[1];
+}
+
+// A process between us and the program, which takes what a program that fails has left: nobody else could tell it from
+// other children of ours.
+static void supervise(void) {
+    int status = 0;
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        return;
+    }
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    bool good = pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    uint64_t end = clock_us() + TOOL_REAP_US;
+    while (clock_us() < end && !(good && has_one_child())) {
+        pid_t ended = waitpid(-1, NULL, WNOHANG);
+        if (ended < 0) break;
+        if (ended == 0) poll(NULL, 0, 1);
+    }
+    _exit(good ? 0 : 125);
+}
+
 static _Noreturn void run_child(const struct running *running) {
     const struct tool *tool = running->tool;
     struct fault fault = {0};
     char path[64];
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     default_signals();
+    if (tool->orphans) supervise();
     int faults = fcntl(running->faults[1], F_DUPFD_CLOEXEC, TOOL_HIGH), words = fcntl(running->words[1], F_DUPFD_CLOEXEC, TOOL_HIGH);
     bool found = find_program(tool->argv[0], path);
     if (!found)

@@ -2,6 +2,7 @@
 // Runs a program of the system (crun, skopeo, umoci) to its end.
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/error.h"
@@ -14,6 +15,7 @@ struct tool {
     int (*enter)(void *data, struct error *err); // in the child before it executes; or NULL
     void *data;
     unsigned timeout_s;
+    bool orphans; // what it leaves running becomes the caller's (PR_SET_CHILD_SUBREAPER), but not what is left when it fails
 };
 
 // 0 if its exit status is 0. -ENOPKG: not installed; -ETIMEDOUT; -EIO: it failed, the message is its last line; what enter
