@@ -19,6 +19,8 @@ struct sandbox_container {
 
 #define CONTAINER_PATH_MAX 3800 // of its folder: names of files in it have room behind
 
+// ---- container_crun.c ----
+
 // Runs crun, in a mount namespace where it agrees to; fds become 3, 4, ... enter: in the child.
 int container_call(const struct sandbox_container *container, char *const *arguments, const int *fds, size_t fd_count,
                    int (*enter)(void *data, struct error *err), void *data, struct error *err);
