@@ -54,7 +54,7 @@ int container_call(const struct sandbox_container *container, char *const *argum
     for (size_t i = 0; i < fd_count && i < ARRAY_LENGTH(all) - 1; i++) all[i] = fds[i];
     all[fd_count] = container->lock; // crun's own: it hands on no more than it is told to
     const struct tool tool = {.argv = argv, .environment = environment, .fds = all, .fd_count = fd_count + 1, .enter = enter_call,
-                              .data = &call, .timeout_s = CRUN_TIMEOUT_S, .orphans = true};
+                              .data = &call, .timeout_s = CRUN_TIMEOUT_S, .sealed = true, .orphans = true};
     return tool_run(&tool, err);
 }
 

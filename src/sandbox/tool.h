@@ -15,6 +15,7 @@ struct tool {
     int (*enter)(void *data, struct error *err); // in the child before it executes; or NULL
     void *data;
     unsigned timeout_s;
+    bool sealed;  // executed from a copy in memory that nobody can write: what crun would do itself, in the time of a second start
     bool orphans; // what it leaves running becomes the caller's (PR_SET_CHILD_SUBREAPER), but not what is left when it fails
 };
 
