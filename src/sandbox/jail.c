@@ -84,6 +84,8 @@ static int enter(void *data, struct error *err) {
     if (unshare(CLONE_NEWNS | CLONE_NEWIPC | (prison->jail->network ? 0 : CLONE_NEWNET)) < 0 ||
         mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         return fail(err, "no namespaces for it");
+    // Another jail's programs have the same number of user, so they must neither be named nor found.
+    if (mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0) return fail(err, "no /proc for it");
     umask(022);
     int r = place_all(prison, err);
     if (r < 0) return r;
@@ -107,7 +109,7 @@ int jail_run(const struct jail *jail, char *const *argv, unsigned timeout_s, str
     if (prison.users < 0)
         return error_set(err, prison.users, "no numbers of users for %s: %s; allow user namespaces, and run penstock where all "
                          "numbers are mapped", argv[0], strerror(-prison.users));
-    const struct tool tool = {.argv = argv, .environment = environment, .enter = enter, .data = &prison, .timeout_s = timeout_s};
+    const struct tool tool = {.argv = argv, .environment = environment, .enter = enter, .data = &prison, .timeout_s = timeout_s, .apart = true};
     int r = tool_run(&tool, err);
     close(prison.users);
     return r;

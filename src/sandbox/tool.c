@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -124,11 +125,13 @@ static _Noreturn void run_child(const struct running *running) {
     char path[64];
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     default_signals();
-    if (tool->orphans) supervise();
+    bool apart = !tool->apart || unshare(CLONE_NEWPID) == 0;
+    if (tool->orphans || tool->apart) supervise();
     int faults = fcntl(running->faults[1], F_DUPFD_CLOEXEC, TOOL_HIGH), words = fcntl(running->words[1], F_DUPFD_CLOEXEC, TOOL_HIGH);
     bool found = find_program(tool->argv[0], path);
     if (!found)
         fault.code = error_set(&fault.err, -ENOPKG, "\"%s\" is not installed; apt-get install %s", tool->argv[0], tool->argv[0]);
+    else if (!apart) fault.code = error_set(&fault.err, -EPERM, "no PID namespace for %s", tool->argv[0]);
     else if (tool->enter) fault.code = tool->enter(tool->data, &fault.err);
     prctl(PR_SET_PDEATHSIG, SIGKILL); // again: a change of user takes it away
     if (fault.code == 0) {

@@ -16,6 +16,7 @@ struct tool {
     void *data;
     unsigned timeout_s;
     bool sealed;  // executed from a copy in memory that nobody can write: what crun would do itself, in the time of a second start
+    bool apart;   // in a PID namespace of its own
     bool orphans; // what it leaves running becomes the caller's (PR_SET_CHILD_SUBREAPER), but not what is left when it fails
 };
 
