@@ -13,7 +13,7 @@
 
 #include "base/mem.h"
 
-#define RULES_MAX 512
+#define RULES_MAX 768
 #define CONDITIONS_MAX 2
 #define X32_BIT 0x40000000
 #define NO_CALL 0x3fffffff // a number that no call has

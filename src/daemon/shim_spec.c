@@ -94,6 +94,16 @@ static int shim_list(const json_t *object, const char *key, const char ***ret_li
     return *ret_list ? 0 : shim_bad(key, err);
 }
 
+static struct sandbox_registry *shim_mirrors(const json_t *object, size_t *ret_count) {
+    struct sandbox_registry *list = NEW_ARRAY(struct sandbox_registry, json_object_size(object) + 1);
+    const char *key;
+    json_t *value;
+    *ret_count = 0;
+    if (list) json_object_foreach((json_t *)(uintptr_t)object, key, value)
+        list[(*ret_count)++] = (struct sandbox_registry){.from = key, .to = json_string_value(value)};
+    return list;
+}
+
 static uint64_t shim_number(const json_t *object, const char *key) {
     json_int_t value = json_integer_value(json_object_get(object, key));
     return value > 0 ? (uint64_t)value : 0;
@@ -117,11 +127,12 @@ int shim_spec_read(const char *text, struct shim_spec *ret_spec, struct error *e
     const char *type = json_string_value(json_object_get(json, "type"));
     spec->environment = shim_environment(json_object_get(json, "env"));
     spec->place.folder = json_string_value(json_object_get(json, "images"));
-    spec->place.mirrors = (const char *const *)shim_environment(json_object_get(json, "mirrors"));
-    spec->place.plain = (const char *const *)shim_strings(json_object_get(json, "plain_http"));
+    spec->place.mirrors = shim_mirrors(json_object_get(json, "mirrors"), &spec->place.mirror_count);
+    spec->place.plain_registries = (const char *const *)shim_strings(json_object_get(json, "plain_http"));
+    spec->place.plain_count = json_array_size(json_object_get(json, "plain_http"));
     if (json_is_array(json_object_get(json, "argv"))) spec->argv = shim_strings(json_object_get(json, "argv"));
     int rc = spec->id && type && policy_type_from_word(type, &spec->type) ? 0 : shim_bad("id", err);
-    if (rc == 0 && (!spec->environment || !spec->place.mirrors || !spec->place.plain)) rc = shim_bad("env", err);
+    if (rc == 0 && (!spec->environment || !spec->place.mirrors || !spec->place.plain_registries)) rc = shim_bad("env", err);
     if (rc == 0) rc = shim_list(json, "layers", &spec->layers, &spec->layer_count, err);
     if (rc == 0) rc = shim_list(json, "dns", &spec->servers, &spec->server_count, err);
     if (rc == 0) rc = shim_policy_read(json, spec->type, &spec->policy, err);
@@ -132,7 +143,7 @@ int shim_spec_read(const char *text, struct shim_spec *ret_spec, struct error *e
 void shim_spec_done(struct shim_spec *spec) {
     shim_policy_done(&spec->policy);
     void *lists[] = {spec->argv, spec->environment, spec->layers, spec->servers, (void *)(uintptr_t)spec->place.mirrors,
-                     (void *)(uintptr_t)spec->place.plain};
+                     (void *)(uintptr_t)spec->place.plain_registries};
     for (size_t i = 0; i < ARRAY_LENGTH(lists); i++) free(lists[i]);
     json_decref(spec->json);
     *spec = (struct shim_spec){0};

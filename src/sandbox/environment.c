@@ -148,6 +148,23 @@ char **environment_filter(char *const *environment, const struct exposure *expos
     return filtered;
 }
 
+static bool is_door(const char *entry) {
+    for (size_t i = 0; i < ARRAY_LENGTH(doors); i++)
+        if (strncmp(entry, doors[i], strcspn(doors[i], "=") + 1) == 0) return true;
+    return false;
+}
+
+char **environment_merge(char *const *environment, bool proxy, char *const *extra) {
+    size_t count = list_length(environment), extra_count = list_length(extra), used = 0;
+    char **merged = NEW_ARRAY(char *, count + ARRAY_LENGTH(doors) + extra_count + 1);
+    if (!merged) return NULL;
+    for (size_t i = 0; i < count; i++)
+        if (!is_replaced(environment[i], extra) && !(proxy && is_door(environment[i]))) merged[used++] = environment[i];
+    for (size_t i = 0; proxy && i < ARRAY_LENGTH(doors); i++) merged[used++] = (char *)(uintptr_t)doors[i];
+    for (size_t i = 0; i < extra_count; i++) merged[used++] = extra[i];
+    return merged;
+}
+
 const char *environment_get(char *const *environment, const char *name) {
     size_t len = strlen(name);
     for (size_t i = 0; environment[i]; i++)

@@ -11,5 +11,7 @@
 // constant; free the array. NULL if out of memory.
 char **environment_filter(char *const *environment, const struct exposure *exposure, bool proxy,
                           char *const *extra);
+// The same for variables that are not the host's: all stay, but for those that proxy and extra replace. environment may be NULL.
+char **environment_merge(char *const *environment, bool proxy, char *const *extra);
 // Value of a variable, or NULL.
 const char *environment_get(char *const *environment, const char *name);

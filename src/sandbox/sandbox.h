@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The front door of the sandbox room: type `process`, a command in namespaces made by bubblewrap on top of the keeper's
-// user and network namespace.
+// The front door of the sandbox room. Type `process`: a command in namespaces made by bubblewrap on top of the keeper's
+// user and network namespace. Type `container`: an OCI image run by crun in the keeper's network namespace.
 #pragma once
 
 #include <signal.h>
@@ -97,3 +97,87 @@ int sandbox_process_signal(struct sandbox_process *process, int signal);
 int sandbox_process_status(struct sandbox_process *process, int wait_status);
 // Frees; kills what is left.
 void sandbox_process_free(struct sandbox_process *process);
+
+// ---- images: an OCI image becomes one folder, that containers share read-only ----
+
+struct sandbox_registry {
+    const char *from, *to; // "docker.io", "mirror.example:5000"
+};
+struct sandbox_image_place {
+    const char *folder;                // the node's: images/ and layers/ are made in it. Only root may enter it
+    const struct sandbox_registry *mirrors; // asked instead
+    size_t mirror_count;
+    const char *const *plain_registries;    // after mirrors: by HTTP, or HTTPS with any certificate
+    size_t plain_count;
+    bool local;                        // oci: and docker-archive: may be named, files of this host
+};
+struct sandbox_image {
+    char *digest;        // of the manifest, "sha256:..."
+    char *layer;         // folder of the root file system
+    char *cwd, *user;    // "" where the image says nothing
+    char **argv;         // entry point and command; NULL-terminated, may be empty
+    char **environment;  // NULL-terminated
+};
+// "NAME[:TAG]" (docker://docker.io/library/NAME), docker://..., oci:FOLDER[:TAG], docker-archive:FILE. Fetched, unless its
+// parts are there; unpacked once a digest, by programs that have no right on this host; several processes may ask at the same
+// time. Blocks for as long as that takes. Root only. 0, or a negative errno with a message.
+int sandbox_image_get(const char *reference, const struct sandbox_image_place *place, struct sandbox_image *ret_image,
+                      struct error *err);
+void sandbox_image_done(struct sandbox_image *image);
+
+// ---- type `container` ----
+
+struct sandbox_container_spec {
+    const char *id;            // letters, digits, '-', '_' (at most 64): also the name of its cgroup, penstock/ID
+    const char *folder;        // of this sandbox; absolute, there, owned by root, mode 0700. bundle/, state/ and disk/ are made in it
+    const char *const *layers; // folders, uppermost first; made by sandbox_image_get or sandbox_container_snapshot
+    size_t layer_count;
+    char *const *argv;         // PID 1. NULL: one of ours that reaps, until SIGTERM
+    char *const *environment;  // NULL-terminated; the image's and the caller's, none of the host
+    char *const *placeholders; // as in sandbox_spec
+    bool proxy;
+    const struct sandbox_trust *trust;
+    const char *cwd;           // NULL or "": /
+    const char *user;          // "NAME|UID[:GROUP|GID]" as inside; NULL or "": root
+    const char *hostname;      // NULL: id
+    uint64_t memory_bytes;     // 0: no limit
+    uint32_t cpu_millis;       // 0: no limit
+    uint32_t pids_max;         // 0: SANDBOX_PIDS_MAX
+    int stdio[3];              // -1: /dev/null
+};
+#define SANDBOX_PIDS_MAX 4096
+
+struct sandbox_container;
+// The container is made and waits; nothing of the image has run. It is the caller's child (PR_SET_CHILD_SUBREAPER is set): wait
+// for its pid. Users inside are a range of numbers that nobody else on this host has. Call it from a process with one thread.
+// 0, or a negative errno with a message, and then nothing is left.
+int sandbox_container_create(const struct sandbox_container_spec *spec, int user_namespace, int net_namespace,
+                             struct sandbox_container **ret_container, struct error *err);
+// Its argv runs: 0. -ENOENT (exit 127): it is not there, -EACCES (exit 126): it cannot be executed; other errors.
+int sandbox_container_start(struct sandbox_container *container, struct error *err);
+// Takes over a container that another process made, for exec, pause, snapshot and so on; wait does not work then.
+int sandbox_container_open(const char *id, const char *folder, struct sandbox_container **ret_container, struct error *err);
+pid_t sandbox_container_pid(const struct sandbox_container *container);
+
+struct sandbox_exec {
+    char *const *argv;
+    char *const *environment; // beside the container's own, which it replaces by name; may be NULL
+    const char *cwd;          // NULL or "": the container's
+    const char *user;         // NULL or "": the container's
+    int stdio[3];             // -1: /dev/null. A terminal becomes the controlling one
+};
+// Runs a command in a container that runs. It is the caller's child, and the leader of a session. Errors as start's; -EBUSY
+// while it is paused.
+int sandbox_container_exec(struct sandbox_container *container, const struct sandbox_exec *exec, pid_t *ret_pid,
+                           struct error *err);
+int sandbox_container_pause(struct sandbox_container *container, struct error *err);  // all its processes stand still
+int sandbox_container_resume(struct sandbox_container *container, struct error *err);
+int sandbox_container_signal(struct sandbox_container *container, int signal); // to PID 1. 0 or -ESRCH
+// A copy of what the container has changed, as a layer that others can be made from. The folder must not be there; it is
+// there with all or not at all. The container stands still meanwhile.
+int sandbox_container_snapshot(struct sandbox_container *container, const char *layer_folder, struct error *err);
+// Ends it and removes what create made; waits for its processes, those of commands too. NULL is fine.
+void sandbox_container_free(struct sandbox_container *container);
+// The same for a container whose holder died, at whatever moment; removes the folder too. Can be repeated. 0, or a negative
+// errno with a message; -EBUSY: a holder lives.
+int sandbox_container_clean(const char *id, const char *folder, struct error *err);

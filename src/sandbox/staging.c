@@ -15,67 +15,20 @@
 #include <limits.h>
 #include <linux/openat2.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/mem.h"
 #include "sandbox/place.h"
+#include "sandbox/user_map.h"
 
 const char *staging_path(size_t index, char buf[STAGING_PATH_SIZE]) {
     snprintf(buf, STAGING_PATH_SIZE, STAGING_FOLDER "/%zu", index);
     return buf;
-}
-
-// ---- a user namespace that is only a table of numbers ----
-
-static int write_map(pid_t pid, const char *file, unsigned from, unsigned to) {
-    char path[64], line[64];
-    snprintf(path, sizeof(path), "/proc/%d/%s", pid, file);
-    int len = snprintf(line, sizeof(line), "%u %u 1\n", from, to);
-    AUTO_CLOSE int fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd < 0) return -errno;
-    return write(fd, line, (size_t)len) == len ? 0 : -errno;
-}
-
-static int map_of_child(pid_t pid, const struct stat *owner, const struct sandbox_identity *identity) {
-    char path[64];
-    int r = write_map(pid, "uid_map", owner->st_uid, identity->uid);
-    if (r == 0) r = write_map(pid, "gid_map", owner->st_gid, identity->gid);
-    if (r < 0) return r;
-    snprintf(path, sizeof(path), "/proc/%d/ns/user", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    return fd < 0 ? -errno : fd;
-}
-
-// A descriptor of the namespace, or a negative errno. The child lives only until the descriptor is open.
-static int map_new(const struct stat *owner, const struct sandbox_identity *identity) {
-    int ready[2];
-    if (pipe2(ready, O_CLOEXEC) < 0) return -errno;
-    pid_t pid = fork();
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        char byte = unshare(CLONE_NEWUSER) == 0;
-        if (write(ready[1], &byte, 1) == 1) pause();
-        _exit(1);
-    }
-    int r = pid < 0 ? -errno : 0;
-    close(ready[1]);
-    char byte = 0;
-    if (r == 0 && (read(ready[0], &byte, 1) != 1 || !byte)) r = -ENOSPC; // the limit of user namespaces
-    close(ready[0]);
-    if (r == 0) r = map_of_child(pid, owner, identity);
-    if (pid > 0) {
-        kill(pid, SIGKILL);
-        waitpid(pid, NULL, 0);
-    }
-    return r;
 }
 
 // ---- mounts ----
@@ -98,7 +51,9 @@ static int clone_mapped(const struct exposure_item *item, const struct sandbox_i
     if (tree < 0 || fstat(owned, &owner) < 0)
         return error_set(err, -errno, "\"%s\" cannot be mounted for the sandbox: %s", source, strerror(errno));
     if (owner.st_uid == identity->uid) return TAKE_FD(tree);
-    AUTO_CLOSE int map = map_new(&owner, identity);
+    const struct user_map numbers = {
+        .uid = owner.st_uid, .uid_to = identity->uid, .gid = owner.st_gid, .gid_to = identity->gid, .count = 1};
+    AUTO_CLOSE int map = user_map_open(&numbers);
     int r = map < 0 ? map : 0;
     struct mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (uint64_t)map};
     if (r == 0 && syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr, sizeof(attr)) < 0)

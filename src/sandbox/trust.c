@@ -25,81 +25,12 @@
 #include "sandbox/keystore.h"
 #include "sandbox/pem.h"
 #include "sandbox/place.h"
+#include "sandbox/trust_table.h"
 
-#define TRUST_FOLDER "/run/penstock" // ours, inside
 #define TRUST_SIZE_MAX (8 << 20)     // of a file of the host
 #define TRUST_ENTRIES_MAX 1200       // of all folders; bubblewrap takes 9000 arguments
 
-// The first one that is there is what new files are made from.
-static const char *const bundles[] = {
-    "/etc/ssl/certs/ca-certificates.crt",                // Debian, Ubuntu, Alpine, Arch, Gentoo, NixOS
-    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", // Fedora, RHEL
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/pki/tls/cert.pem",
-    "/etc/ssl/ca-bundle.pem",                            // SUSE
-    "/var/lib/ca-certificates/ca-bundle.pem",
-    "/etc/ca-certificates/extracted/tls-ca-bundle.pem",  // Arch
-    "/etc/ssl/cert.pem",
-    "/usr/lib/ssl/cert.pem",
-    "/etc/pki/tls/cacert.pem",
-};
-
-static const struct {
-    const char *path;
-    bool hashed;
-} folders[] = {
-    {"/etc/ssl/certs", true},
-    {"/etc/pki/tls/certs", true},
-    {"/usr/lib/ssl/certs", true},
-    {"/etc/pki/ca-trust/source/anchors", false},
-    {"/etc/ca-certificates/trust-source/anchors", false},
-    {"/etc/pki/trust/anchors", false},
-};
-
-static const char *const stores[] = {
-    "/etc/ssl/certs/java/cacerts",
-    "/etc/pki/ca-trust/extracted/java/cacerts",
-    "/etc/pki/java/cacerts",
-    "/var/lib/ca-certificates/java-cacerts",
-    "/etc/ssl/java/cacerts",
-    "/usr/lib/jvm/*/lib/security/cacerts",
-    "/usr/lib/jvm/*/jre/lib/security/cacerts",
-    "/opt/*/lib/security/cacerts",
-};
-
-enum variable_kind {
-    VARIABLE_ALL,   // names all roots
-    VARIABLE_MORE,  // names roots beside others
-    VARIABLE_THERE, // names all roots; left alone where it is not set
-};
-
-static const struct {
-    const char *name;
-    enum variable_kind kind;
-} variables[] = {
-    {"SSL_CERT_FILE", VARIABLE_ALL},       // OpenSSL, Go, Ruby, Rust's native roots, uv, httpx
-    {"CURL_CA_BUNDLE", VARIABLE_ALL},
-    {"REQUESTS_CA_BUNDLE", VARIABLE_ALL},
-    {"GIT_SSL_CAINFO", VARIABLE_ALL},
-    {"PIP_CERT", VARIABLE_ALL},
-    {"AWS_CA_BUNDLE", VARIABLE_ALL},
-    {"CARGO_HTTP_CAINFO", VARIABLE_ALL},
-    {"NIX_SSL_CERT_FILE", VARIABLE_ALL},
-    {"HTTPLIB2_CA_CERTS", VARIABLE_ALL},
-    {"PERL_LWP_SSL_CA_FILE", VARIABLE_ALL},
-    {"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", VARIABLE_ALL},
-    {"CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE", VARIABLE_ALL},
-    {"HEX_CACERTS_PATH", VARIABLE_ALL},
-    {"NODE_EXTRA_CA_CERTS", VARIABLE_MORE},
-    {"DENO_CERT", VARIABLE_MORE},
-    {"NPM_CONFIG_CAFILE", VARIABLE_THERE},
-    {"npm_config_cafile", VARIABLE_THERE},
-    {"BUNDLE_SSL_CA_CERT", VARIABLE_THERE},
-    {"JULIA_SSL_CA_ROOTS_PATH", VARIABLE_THERE},
-    {"YARN_HTTPS_CA_FILE_PATH", VARIABLE_THERE},
-    {"YARN_CAFILE", VARIABLE_THERE},
-};
-_Static_assert(ARRAY_LENGTH(variables) <= TRUST_VARIABLES_MAX, "all fit");
+_Static_assert(TRUST_VARIABLES <= TRUST_VARIABLES_MAX, "all fit");
 
 struct making {
     const struct sandbox_trust *ca;
@@ -303,9 +234,9 @@ static int read_named(const char *value, const char *cwd, struct buf *ret_text) 
 }
 
 static int make_variable(struct making *making, const struct sandbox_spec *spec, size_t index) {
-    const char *name = variables[index].name, *value = environment_get(spec->environment, name);
-    bool more = variables[index].kind == VARIABLE_MORE;
-    if (variables[index].kind == VARIABLE_THERE && !value) return 0;
+    const char *name = trust_variables[index].name, *value = environment_get(spec->environment, name);
+    bool more = trust_variables[index].kind == TRUST_MORE;
+    if (trust_variables[index].kind == TRUST_THERE && !value) return 0;
     struct buf own = BUF_INIT, text = BUF_INIT;
     if (value && value[0] && read_named(value, spec->cwd, &own) == 0) pem_append_all(&text, own.data ? own.data : "");
     int r = own.failed || text.failed ? -ENOMEM : 0;
@@ -328,17 +259,17 @@ static int make_variable(struct making *making, const struct sandbox_spec *spec,
 static int make_all(struct making *making, const struct sandbox_spec *spec) {
     struct buf closing = BUF_INIT;
     int r = 0;
-    for (size_t i = 0; r == 0 && i < ARRAY_LENGTH(folders); i++)
-        r = make_folder(making, folders[i].path, folders[i].hashed, &closing);
-    for (size_t i = 0; r == 0 && i < ARRAY_LENGTH(bundles); i++) r = make_bundle(making, bundles[i]);
+    for (size_t i = 0; r == 0 && trust_folders[i].path; i++)
+        r = make_folder(making, trust_folders[i].path, trust_folders[i].hashed, &closing);
+    for (size_t i = 0; r == 0 && trust_bundles[i]; i++) r = make_bundle(making, trust_bundles[i]);
     if (making->bundle.len == 0) buf_append(&making->bundle, making->only.data, making->only.len);
-    for (size_t i = 0; r == 0 && i < ARRAY_LENGTH(stores); i++) r = make_stores(making, stores[i]);
+    for (size_t i = 0; r == 0 && trust_stores[i]; i++) r = make_stores(making, trust_stores[i]);
     const char *java = environment_get(spec->environment, "JAVA_HOME");
     if (r == 0) r = make_home_store(making, java, "/lib/security/cacerts");
     if (r == 0) r = make_home_store(making, java, "/jre/lib/security/cacerts");
     if (r == 0) r = add_file(making, "--ro-bind-data", &making->bundle, TRUST_FOLDER "/ca-bundle.pem");
     if (r == 0) r = add_file(making, "--ro-bind-data", &making->only, TRUST_FOLDER "/ca.pem");
-    for (size_t i = 0; r == 0 && i < ARRAY_LENGTH(variables); i++) r = make_variable(making, spec, i);
+    for (size_t i = 0; r == 0 && i < TRUST_VARIABLES; i++) r = make_variable(making, spec, i);
     buf_append(&making->trust->options, closing.data, closing.len);
     if (closing.failed || making->trust->options.failed || making->bundle.failed) r = -ENOMEM;
     buf_done(&closing);
