@@ -91,9 +91,9 @@ static int run_command(struct run *run, const sigset_t *before, struct error *er
     if (rc < 0) return rc;
     run->child = (int)syscall(SYS_pidfd_open, sandbox_process_pid(run->process), 0);
     if (run->signals < 0 || run->child < 0 ||
-        !run_listen(run, run->signals, run_signalled, &run->signal_event) ||
-        !run_listen(run, run->child, run_child_gone, &run->child_event) ||
-        !run_listen(run, sandbox_process_fd(run->process), run_child_state, &run->state_event)) {
+        !run_listen(run, run->signals, run_signalled, run, &run->signal_event) ||
+        !run_listen(run, run->child, run_child_gone, run, &run->child_event) ||
+        !run_listen(run, sandbox_process_fd(run->process), run_child_state, run, &run->state_event)) {
         return error_set(err, -EIO, "watching the command: %s", strerror(errno));
     }
     rc = run_watch_host(run, err);

@@ -50,7 +50,7 @@ int run_begin(struct run *run, struct error *err);
 // Waits until nothing can reach the network but as the policy says. rc: of what was done meanwhile, and returned if negative.
 int run_await(struct run *run, int rc, struct error *err);
 int run_compile(struct run *run, struct policy **ret_policy, struct policy_warnings *warnings, struct error *err);
-bool run_listen(struct run *run, int fd, event_callback_fn handler, struct event **event);
+bool run_listen(struct run *run, int fd, event_callback_fn handler, void *data, struct event **event);
 // From now on, in the event loop: the roles; the host's addresses.
 void run_watch(struct run *run);
 int run_watch_host(struct run *run, struct error *err);

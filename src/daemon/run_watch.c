@@ -218,14 +218,14 @@ static void run_host_changed(evutil_socket_t fd, short what, void *data) {
     }
 }
 
-bool run_listen(struct run *run, int fd, event_callback_fn handler, struct event **event) {
-    *event = event_new(run->base, fd, EV_READ | EV_PERSIST, handler, run);
+bool run_listen(struct run *run, int fd, event_callback_fn handler, void *data, struct event **event) {
+    *event = event_new(run->base, fd, EV_READ | EV_PERSIST, handler, data);
     return *event && event_add(*event, NULL) == 0;
 }
 
 int run_watch_host(struct run *run, struct error *err) {
     run->host_watch = host_watch_new();
-    if (run->host_watch >= 0 && run_listen(run, run->host_watch, run_host_changed, &run->host_event)) return 0;
+    if (run->host_watch >= 0 && run_listen(run, run->host_watch, run_host_changed, run, &run->host_event)) return 0;
     return error_set(err, -EIO, "watching the host's addresses: %s", strerror(errno));
 }
 

@@ -141,7 +141,7 @@ static int shim_watch(struct shim *shim, struct error *err) {
     shim->end_fd = (int)syscall(SYS_pidfd_open, sandbox_container_pid(shim->container), 0);
     shim->term_event = evsignal_new(run->base, SIGTERM, shim_ended, shim);
     if (shim->end_fd < 0 || !shim->term_event || event_add(shim->term_event, NULL) < 0 ||
-        !run_listen(run, shim->end_fd, shim_ended, &shim->end_event))
+        !run_listen(run, shim->end_fd, shim_ended, shim, &shim->end_event))
         return error_set(err, -EIO, "watching the container: %s", strerror(errno));
     int rc = run_watch_host(run, err);
     if (rc == 0) rc = shim_listen(shim, err);

@@ -182,7 +182,7 @@ static int shim_exec_start(struct shim_exec *exec, const json_t *object, const i
     int rc = sandbox_container_exec(exec->shim->container, &command, &exec->pid, err);
     if (rc < 0) return rc;
     exec->pidfd = (int)syscall(SYS_pidfd_open, exec->pid, 0);
-    if (exec->pidfd >= 0 && run_listen(&exec->shim->run, exec->pidfd, shim_exec_ended, &exec->event)) return 0;
+    if (exec->pidfd >= 0 && run_listen(&exec->shim->run, exec->pidfd, shim_exec_ended, exec, &exec->event)) return 0;
     kill(exec->pid, SIGKILL);
     waitpid(exec->pid, NULL, 0);
     return error_set(err, -EMFILE, "watching the command: %s", strerror(errno));
@@ -284,7 +284,7 @@ int shim_welcome(struct shim *shim, int fd, struct error *err) {
     *peer = (struct shim_peer){.shim = shim, .fd = fd};
     list_append(&shim->peers, &peer->list);
     shim->peer_count++;
-    int rc = run_listen(&shim->run, fd, shim_readable, &peer->event) ? channel_send(fd, IPC_SHIM_UP, &up, sizeof(up), NULL, 0)
+    int rc = run_listen(&shim->run, fd, shim_readable, peer, &peer->event) ? channel_send(fd, IPC_SHIM_UP, &up, sizeof(up), NULL, 0)
                                                                      : -ENOMEM;
     if (rc == 0) return 0;
     shim_peer_free(peer);
@@ -306,7 +306,7 @@ int shim_listen(struct shim *shim, struct error *err) {
     unlink(SHIM_SOCKET);
     // The folder is its owner's alone, so nobody else comes this far.
     if (!shim->update_event || shim->listener < 0 || bind(shim->listener, (struct sockaddr *)&name, sizeof(name)) < 0 ||
-        listen(shim->listener, SHIM_PEERS_MAX) < 0 || !run_listen(&shim->run, shim->listener, shim_accept, &shim->listen_event))
+        listen(shim->listener, SHIM_PEERS_MAX) < 0 || !run_listen(&shim->run, shim->listener, shim_accept, shim, &shim->listen_event))
         return error_set(err, -EIO, "%s: %s", SHIM_SOCKET, strerror(errno));
     return 0;
 }
