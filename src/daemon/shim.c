@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "daemon/decision_log.h"
 #include "daemon/shim_state.h"
 
 #define SHIM_CHANNEL 3
@@ -121,6 +122,8 @@ static int shim_start(struct shim *shim, const char *folder, struct error *err) 
                                         .dns_servers = shim->spec.servers, .dns_server_count = shim->spec.server_count,
                                         .log_fd = shim->log, .upstream_ca = shim->spec.upstream_ca};
     rc = run_init(run, &shim->options, shim->spec.id, err);
+    if (rc == 0 && (rc = decision_log_bound(run->log, SHIM_LOG, SHIM_LOG_MAX)) < 0)
+        error_set(err, rc, "%s: %s", SHIM_LOG, strerror(-rc));
     if (rc == 0) rc = run_open(run, err);
     if (rc == 0) rc = run_fill_placeholders(run, err);
     if (rc == 0) rc = run_begin(run, err);
