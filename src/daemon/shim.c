@@ -154,15 +154,14 @@ static int shim_watch(struct shim *shim, struct error *err) {
 }
 
 static void shim_end(struct shim *shim) {
-    shim_hang_up(shim);
+    shim_end_commands(shim);
     struct event *events[] = {shim->end_event, shim->term_event};
     for (size_t i = 0; i < ARRAY_LENGTH(events); i++)
         if (events[i]) event_free(events[i]);
     sandbox_container_free(shim->container);
-    if (shim->run.options) {
-        run_close(&shim->run);
-        run_free(&shim->run);
-    }
+    if (shim->run.options) run_close(&shim->run); // the gate's last counters go to the daemon
+    shim_hang_up(shim);
+    if (shim->run.options) run_free(&shim->run);
     if (shim->end_fd >= 0) close(shim->end_fd);
     if (shim->log >= 0) close(shim->log);
     shim_spec_done(&shim->spec);

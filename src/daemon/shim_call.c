@@ -330,13 +330,16 @@ int shim_listen(struct shim *shim, struct error *err) {
     return 0;
 }
 
-void shim_hang_up(struct shim *shim) {
+void shim_end_commands(struct shim *shim) {
     LIST_FOREACH(&shim->execs, node) {
         struct shim_exec *exec = LIST_ENTRY(node, struct shim_exec, list);
         kill(exec->pid, SIGKILL);
         waitpid(exec->pid, NULL, 0);
         shim_exec_free(exec);
     }
+}
+
+void shim_hang_up(struct shim *shim) {
     LIST_FOREACH(&shim->peers, node) shim_peer_free(LIST_ENTRY(node, struct shim_peer, list));
     if (shim->listen_event) event_free(shim->listen_event);
     if (shim->update_event) event_free(shim->update_event);

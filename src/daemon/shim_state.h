@@ -65,4 +65,5 @@ int shim_read_fd(int fd, char **ret_text, struct error *err);
 int shim_listen(struct shim *shim, struct error *err);
 // Takes a descriptor, and says that the sandbox is up.
 int shim_welcome(struct shim *shim, int fd, struct error *err);
-void shim_hang_up(struct shim *shim); // all connections and commands
+void shim_end_commands(struct shim *shim);
+void shim_hang_up(struct shim *shim); // all connections, once nothing is left to be said
