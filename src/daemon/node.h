@@ -42,6 +42,7 @@ struct node_sandbox {
     struct shim_link *link;
     struct event *timer;     // its end, or that of the patience with its start
     bool up, paused, cold, ending, adopted, hidden; // hidden: without a row
+    unsigned retry_s;        // of what could not be removed; 0: nothing failed yet
     char failure[1024];      // of the start
     node_started *started;   // until it has been called
     void *started_data;
@@ -61,8 +62,9 @@ void node_end(struct node_sandbox *sandbox, node_ended *ended, void *data);
 void node_set_timer(struct node_sandbox *sandbox, int64_t end_us);
 // {"policy", "dialect", "node", "node_name"} and so on, as a shim takes them. NULL: out of memory.
 json_t *node_policy_json(const struct node *node, const char *policy, enum policy_dialect dialect, uint64_t generation);
-// The sandbox of a row that another daemon started: it runs on, or is cleaned up.
-int node_adopt(struct node *node, const struct store_sandbox *row, struct error *err);
+// The sandbox of a folder that another daemon made. keep: it runs on if it still answers; else it is cleaned up. hidden: it
+// has no row.
+int node_adopt(struct node *node, const char *id, bool keep, bool hidden, struct error *err);
 // Has its policy judged by the node's configuration as it is now.
 void node_push_policy(struct node_sandbox *sandbox);
 // Finds the sandboxes of the last daemon again, and cleans up what is left of others.
@@ -74,6 +76,9 @@ void node_free(struct node *node); // sandboxes live on
 void node_sweep(struct node *node, const char *id, const char *folder, node_ended *ended, void *data);
 
 // ---- node_call.c, node_template.c ----
+
+// Removes a layer that no row needs, or what there is of one that was not finished.
+void node_remove_layer(struct node *node, const char *folder);
 
 extern const struct api_backend node_backend;
 void node_call_snapshot(void *data, struct api_call *call, const struct store_sandbox *row, const struct store_template *wanted,

@@ -69,6 +69,7 @@ static void build_taken(const struct ipc_shim_done *done, void *data) {
     struct building *building = data;
     struct error err = {0};
     if (!done || done->status < 0) {
+        node_remove_layer(building->node, building->layer);
         build_fails(building, done ? done->text : "the sandbox ended meanwhile");
         return;
     }
@@ -77,6 +78,7 @@ static void build_taken(const struct ipc_shim_done *done, void *data) {
     int rc = layers && config ? store_build_finish(building->node->store, building->id, layers, config, 0, &err)
                               : error_set(&err, -ENOMEM, "out of memory");
     if (rc < 0) {
+        node_remove_layer(building->node, building->layer);
         build_fails(building, err.text);
         return;
     }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "daemon/node_exec.h"
@@ -23,12 +24,14 @@ static char *layers_with(const char *layers, const char *top) {
     return text;
 }
 
-static void layer_remove(struct node *node, const char *folder) {
-    AUTO_FREE char *layers = NULL;
+void node_remove_layer(struct node *node, const char *folder) {
+    AUTO_FREE char *layers = NULL, *part = NULL;
     struct error err = {0};
     // Images are kept: the next cold start needs them.
     if (asprintf(&layers, "%s/layers/", node->state) < 0 || strncmp(folder, layers, strlen(layers)) != 0) return;
-    if (store_layer_used(node->store, folder, &err) == 0) node_sweep(node, "-", folder, NULL, NULL);
+    if (store_layer_used(node->store, folder, &err) != 0) return;
+    if (access(folder, F_OK) == 0) node_sweep(node, "-", folder, NULL, NULL);
+    if (asprintf(&part, "%s.part", folder) >= 0 && access(part, F_OK) == 0) node_sweep(node, "-", part, NULL, NULL);
 }
 
 // ---- snapshot ----
@@ -57,7 +60,7 @@ static void snapshot_taken(const struct ipc_shim_done *done, void *data) {
     if (rc == 0) rc = snapshot->replaces ? store_template_replace(store, &snapshot->item, &err) : store_template_insert(store, &snapshot->item, &err);
     if (rc == 0) api_reply_snapshot(snapshot->call, &snapshot->item);
     else api_reply_errno(snapshot->call, rc, err.text);
-    if (rc < 0) layer_remove(snapshot->node, snapshot->layer);
+    if (rc < 0) node_remove_layer(snapshot->node, snapshot->layer);
     snapshot_free(snapshot);
 }
 
@@ -143,7 +146,7 @@ static void forking_ends(struct forking *forking) {
     if (forked) api_reply_forks(forking->call, forked, forking->count);
     else api_reply_error(forking->call, 500, "out of memory");
     free(forked);
-    layer_remove(forking->node, forking->layer); // if none of them needs it
+    node_remove_layer(forking->node, forking->layer); // if none of them needs it
     forking_free(forking);
 }
 
@@ -159,6 +162,7 @@ static void fork_taken(const struct ipc_shim_done *done, void *data) {
     struct forking *forking = data;
     if (!done || done->status < 0) {
         api_reply_errno(forking->call, done ? done->status : -EIO, done ? done->text : "the sandbox ended meanwhile");
+        node_remove_layer(forking->node, forking->layer);
         forking_free(forking);
         return;
     }
@@ -220,7 +224,7 @@ void node_call_remove_template(void *data, struct api_call *call, const struct s
     struct error err = {0};
     json_t *layers = json_loads(item->layers ? item->layers : "[]", 0, NULL);
     int rc = store_template_remove(node->store, item->id, &err);
-    for (size_t i = 0; rc == 0 && i < json_array_size(layers); i++) layer_remove(node, json_string_value(json_array_get(layers, i)));
+    for (size_t i = 0; rc == 0 && i < json_array_size(layers); i++) node_remove_layer(node, json_string_value(json_array_get(layers, i)));
     json_decref(layers);
     if (rc == 0) api_reply_done(call);
     else api_reply_errno(call, rc, err.text);
