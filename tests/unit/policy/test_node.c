@@ -136,9 +136,9 @@ static void test_help(void **state) {
     (void)state;
     char line[POLICY_NODE_HELP_SIZE];
     size_t count = 0, variables = 0;
-    for (; policy_node_help(count, line); count++) variables += strstr(line, "PENSTOCK_NETWORK_") != NULL;
-    assert_int_equal(count, 26);
-    assert_int_equal(variables, 8);
+    for (; policy_node_help(count, line); count++) variables += strstr(line, "variable: PENSTOCK_") != NULL;
+    assert_int_equal(count, 47); // three a setting, and two of the rules
+    assert_int_equal(variables, 15);
 }
 
 int main(void) {
