@@ -43,6 +43,7 @@ struct node_sandbox {
     struct event *timer;     // its end, or that of the patience with its start
     bool up, paused, cold, ending, adopted, hidden; // hidden: without a row
     unsigned retry_s;        // of what could not be removed; 0: nothing failed yet
+    char *layers;            // hidden: what it stands on; others have it in their row
     char failure[1024];      // of the start
     node_started *started;   // until it has been called
     void *started_data;
@@ -77,8 +78,12 @@ void node_sweep(struct node *node, const char *id, const char *folder, node_ende
 
 // ---- node_call.c, node_template.c ----
 
-// Removes a layer that no row needs, or what there is of one that was not finished.
+// Removes a layer that nobody needs (any more), or what there is of one that was not finished; or all of a JSON array, which
+// may be NULL.
 void node_remove_layer(struct node *node, const char *folder);
+void node_remove_layers(struct node *node, const char *layers);
+// The layers of a template or snapshot as they are now: to be freed; NULL: none.
+char *node_template_layers(const struct node *node, const char *id);
 
 extern const struct api_backend node_backend;
 void node_call_snapshot(void *data, struct api_call *call, const struct store_sandbox *row, const struct store_template *wanted,

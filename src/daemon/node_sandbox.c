@@ -105,6 +105,7 @@ static void sandbox_free(struct node_sandbox *sandbox) {
     if (sandbox->timer) event_free(sandbox->timer);
     LIST_FOREACH(&sandbox->enders, at) free(LIST_ENTRY(at, struct node_ender, list));
     free(sandbox->folder);
+    free(sandbox->layers);
     free(sandbox);
 }
 
@@ -117,12 +118,25 @@ static void sandbox_stored(const struct node_sandbox *sandbox, int rc, const str
     if (rc < 0 && rc != -ENOENT) sandbox_say(sandbox, err->text);
 }
 
+// Its row, and what nobody needs without it.
+static void sandbox_forget(struct node_sandbox *sandbox) {
+    struct node *node = sandbox->node;
+    struct store_sandbox row = {0};
+    struct error err = {0};
+    AUTO_FREE char *layers = TAKE_POINTER(sandbox->layers);
+    if (!sandbox->hidden) {
+        if (store_sandbox_get(node->store, sandbox->id, &row, &err) == 0) layers = TAKE_POINTER(row.layers);
+        store_sandbox_done(&row);
+        sandbox_stored(sandbox, store_sandbox_remove(node->store, sandbox->id, &err), &err);
+    }
+    node_remove_layers(node, layers);
+}
+
 // Whoever waits is told. What could not be removed is tried again: its process may be about to end.
 static void sandbox_swept(const char *failure, void *data) {
     struct node_sandbox *sandbox = data;
-    struct error err = {0};
     if (failure && !sandbox->retry_s) sandbox_say(sandbox, failure);
-    if (!failure && !sandbox->hidden) sandbox_stored(sandbox, store_sandbox_remove(sandbox->node->store, sandbox->id, &err), &err);
+    if (!failure) sandbox_forget(sandbox);
     node_started *started = TAKE_POINTER(sandbox->started);
     if (started) started(sandbox, 500, sandbox->failure, sandbox->started_data);
     LIST_FOREACH(&sandbox->enders, at) {
@@ -381,6 +395,7 @@ int node_boot(struct node *node, const struct store_sandbox *row, bool hidden, n
     struct node_sandbox *sandbox = sandbox_new(node, row->id);
     if (!sandbox) return error_set(err, -ENOMEM, "out of memory");
     sandbox->hidden = hidden;
+    sandbox->layers = hidden && row->layers ? strdup(row->layers) : NULL;
     sandbox->cold = row->image && (!row->layers || strcmp(row->layers, "[]") == 0);
     int rc = hidden ? 0 : store_sandbox_insert(node->store, row, err);
     bool inserted = rc == 0 && !hidden;

@@ -124,7 +124,7 @@ class Node:
 
     def exec(self, sandbox, *argv):
         """Exit status and output of a command."""
-        text = self.good("POST", f"/sandboxes/{sandbox}/exec", {"argv": list(argv)})
+        text = self.good("POST", f"/sandboxes/{sandbox}/exec", {"cmd": list(argv)})
         lines = [json.loads(line) for line in text.splitlines()] if isinstance(text, str) else [text]
         return lines[-1].get("exit"), "".join(line.get("stdout", "") for line in lines)
 
@@ -192,3 +192,19 @@ class Things:
 
     def check(self, what=""):
         wait_for(lambda: not self.differences(), lambda: f"{what}: left: {self.differences()} {self.node.said()}", 30)
+
+
+class Strike:
+    """Ends a process, or makes a call of it fail, at its nth system call (tests/fault/strike.c). word: "self", or the argument 0 or 1 of
+    what is to be hit among all that it starts."""
+
+    def __init__(self, pid, word="self", nth=0, action="kill", calls=()):
+        program = os.path.join(os.path.dirname(penstock()), "tests", "fault", "strike")
+        self.process = subprocess.Popen([program, str(pid), word, str(nth), str(action), *map(str, calls)], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
+        assert self.process.stdout.readline() == "ready\n", self.process.wait()
+
+    def end(self):
+        """Lets all go on. Whether it struck, and how many calls there were."""
+        out = self.process.communicate("", TIMEOUT)[0].split()
+        return "struck" in out, int(out[out.index("counted") + 1])
