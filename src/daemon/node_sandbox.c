@@ -49,7 +49,7 @@ static void sweep_done(evutil_socket_t fd, short what, void *data) {
     (void)fd, (void)what;
     struct node_sweeper *sweeper = data;
     int status = -1;
-    if (waitpid(sweeper->pid, &status, WNOHANG) <= 0) return;
+    if (waitpid(sweeper->pid, &status, WNOHANG) <= 0) return; // of one that is traced the tracer hears first
     node_ended *ended = sweeper->ended;
     void *ended_data = sweeper->data;
     sweep_free(sweeper);
@@ -75,7 +75,7 @@ void node_sweep(struct node *node, const char *id, const char *folder, node_ende
     int rc = posix_spawn(&sweeper->pid, "/proc/self/exe", NULL, &attributes, argv, environ);
     posix_spawnattr_destroy(&attributes);
     sweeper->pidfd = rc == 0 ? (int)syscall(SYS_pidfd_open, sweeper->pid, 0) : -1;
-    sweeper->event = sweeper->pidfd >= 0 ? event_new(node->base, sweeper->pidfd, EV_READ, sweep_done, sweeper) : NULL;
+    sweeper->event = sweeper->pidfd >= 0 ? event_new(node->base, sweeper->pidfd, EV_READ | EV_PERSIST, sweep_done, sweeper) : NULL;
     if (sweeper->event && event_add(sweeper->event, NULL) == 0) return;
     if (rc == 0) waitpid(sweeper->pid, NULL, 0); // then it is done, whatever it says
     sweep_free(sweeper);
