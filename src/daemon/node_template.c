@@ -34,13 +34,16 @@ static bool layer_is_built_on(const struct node *node, const char *folder) {
 }
 
 void node_remove_layer(struct node *node, const char *folder) {
-    AUTO_FREE char *layers = NULL, *part = NULL;
+    static const char *const ends[] = {"", ".part", ".part.links"}; // of one that is being made, too
+    AUTO_FREE char *layers = NULL;
     struct error err = {0};
     // Images are kept: the next cold start needs them.
     if (asprintf(&layers, "%s/layers/", node->state) < 0 || strncmp(folder, layers, strlen(layers)) != 0) return;
     if (layer_is_built_on(node, folder) || store_layer_used(node->store, folder, &err) != 0) return;
-    if (access(folder, F_OK) == 0) node_sweep(node, "-", folder, NULL, NULL);
-    if (asprintf(&part, "%s.part", folder) >= 0 && access(part, F_OK) == 0) node_sweep(node, "-", part, NULL, NULL);
+    for (size_t i = 0; i < ARRAY_LENGTH(ends); i++) {
+        AUTO_FREE char *path = NULL;
+        if (asprintf(&path, "%s%s", folder, ends[i]) >= 0 && access(path, F_OK) == 0) node_sweep(node, "-", path, NULL, NULL);
+    }
 }
 
 void node_remove_layers(struct node *node, const char *layers) {

@@ -207,4 +207,5 @@ class Strike:
     def end(self):
         """Lets all go on. Whether it struck, and how many calls there were."""
         out = self.process.communicate("", TIMEOUT)[0].split()
+        assert "counted" in out, (self.process.args, self.process.returncode, out)
         return "struck" in out, int(out[out.index("counted") + 1])
