@@ -46,7 +46,9 @@ struct node_sandbox {
     struct event *timer;     // its end, or that of the patience with its start
     struct ipc_counters *counters; // that its gates had when they were asked last; NULL: never
     enum policy_type type;
-    bool up, paused, counting,  cold, ending, adopted, hidden; // hidden: without a row
+    bool up, paused, counting, cold, ending, adopted, hidden; // hidden: without a row
+    unsigned retry_s;        // of what could not be removed; 0: nothing failed yet
+    char *layers;            // hidden: what it stands on; others have it in their row
     char failure[1024];      // of the start
     node_started *started;   // until it has been called
     void *started_data;
@@ -66,8 +68,9 @@ void node_end(struct node_sandbox *sandbox, node_ended *ended, void *data);
 void node_set_timer(struct node_sandbox *sandbox, int64_t end_us);
 // {"policy", "dialect", "node", "node_name"} and so on, as a shim takes them. NULL: out of memory.
 json_t *node_policy_json(const struct node *node, const char *policy, enum policy_dialect dialect, uint64_t generation);
-// The sandbox of a row that another daemon started: it runs on, or is cleaned up.
-int node_adopt(struct node *node, const struct store_sandbox *row, struct error *err);
+// The sandbox of a folder that another daemon made. keep: it runs on if it still answers; else it is cleaned up. hidden: it
+// has no row.
+int node_adopt(struct node *node, const char *id, enum policy_type type, bool keep, bool hidden, struct error *err);
 // Has its policy judged by the node's configuration as it is now.
 void node_push_policy(struct node_sandbox *sandbox);
 // Finds the sandboxes of the last daemon again, and cleans up what is left of others.
@@ -86,6 +89,13 @@ void node_count_out(struct node_sandbox *sandbox); // its shim has gone
 void node_scrape_free(struct node *node);
 
 // ---- node_call.c, node_template.c ----
+
+// Removes a layer that nobody needs (any more), or what there is of one that was not finished; or all of a JSON array, which
+// may be NULL.
+void node_remove_layer(struct node *node, const char *folder);
+void node_remove_layers(struct node *node, const char *layers);
+// The layers of a template or snapshot as they are now: to be freed; NULL: none.
+char *node_template_layers(const struct node *node, const char *id);
 
 extern const struct api_backend node_backend;
 void node_call_snapshot(void *data, struct api_call *call, const struct store_sandbox *row, const struct store_template *wanted,
