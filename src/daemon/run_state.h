@@ -20,6 +20,7 @@ struct run {
     struct policy *policy, *previous;
     struct credentials *credentials; // NULL: nothing is bound
     struct ipc_resolver_start servers;
+    uint32_t users;                  // of a node: its first number for gates and resolvers (net/guard.h); else 0
     struct nameserver_probe probe;
     void (*active)(struct run *run, const struct ipc_active *report); // a policy is in force everywhere; or NULL
     struct sandbox_spec spec;
@@ -79,6 +80,8 @@ int run_await_namespaces(struct run *run, struct error *err);
 int run_await_roles(struct run *run, struct error *err);
 // The resolver, to which the questions that wait for it are given.
 int run_start_late_resolver(struct run *run, struct error *err);
+// The resolver asks these from now on.
+int run_set_servers(struct run *run, const struct ipc_resolver_start *servers, struct error *err);
 int run_send_policy(struct run *run, bool keep_existing, struct error *err);
 // The gate, and the vault beside it, are started again with run->policy and run->credentials as they are now.
 int run_renew(struct run *run, struct error *err);

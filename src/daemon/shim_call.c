@@ -119,7 +119,10 @@ static int shim_swap(struct shim *shim, struct shim_policy *policy, bool keep, s
     run->policy = compiled;
     shim->spec.policy = *policy;
     shim->options.node = &shim->spec.policy.node;
+    shim->options.model->known = true;
     *policy = before;
+    struct error unheard;
+    if (run_set_servers(run, &shim->spec.policy.servers, &unheard) < 0) run_role_gone(run, ROLE_RESOLVER);
     if (!shim_same_ports(run->previous, compiled, &ports))
         role_send(&run->roles[ROLE_KEEPER], IPC_KEEPER_PORTS, &ports, sizeof(ports), NULL, 0, err);
     if (bound) return shim_renew(shim, credentials, err);

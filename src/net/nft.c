@@ -121,6 +121,22 @@ int nft_has_chain(struct netlink *netlink, const char *table, const char *chain)
     return rc < 0 ? rc : sought.found;
 }
 
+void nft_set_elements(struct netlink *netlink, const char *table, const char *set, const void *keys, size_t key_len, size_t count) {
+    if (count == 0) return;
+    nft_message(netlink, NFT_MSG_NEWSETELEM, NLM_F_CREATE, NFPROTO_INET);
+    netlink_put_text(netlink, NFTA_SET_ELEM_LIST_TABLE, table);
+    netlink_put_text(netlink, NFTA_SET_ELEM_LIST_SET, set);
+    size_t list = netlink_nest(netlink, NFTA_SET_ELEM_LIST_ELEMENTS);
+    for (size_t i = 0; i < count; i++) {
+        size_t element = netlink_nest(netlink, NFTA_LIST_ELEM);
+        size_t key = netlink_nest(netlink, NFTA_SET_ELEM_KEY);
+        netlink_put(netlink, NFTA_DATA_VALUE, (const char *)keys + i * key_len, key_len);
+        netlink_nest_end(netlink, key);
+        netlink_nest_end(netlink, element);
+    }
+    netlink_nest_end(netlink, list);
+}
+
 size_t nft_rule(struct netlink *netlink, const char *table, const char *chain) {
     nft_message(netlink, NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND, NFPROTO_INET);
     netlink_put_text(netlink, NFTA_RULE_TABLE, table);

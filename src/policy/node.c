@@ -455,7 +455,7 @@ static int take_variable(const char *variable, struct policy_node *node, struct 
 }
 
 // Other PENSTOCK_ variables are not the configuration's.
-static bool is_setting(const char *variable) {
+bool policy_node_is_variable(const char *variable) {
     static const char *const sections[] = {VARIABLE_PREFIX "NETWORK_", VARIABLE_PREFIX "IMAGES_", VARIABLE_PREFIX "NODE_"};
     for (size_t i = 0; i < ARRAY_LENGTH(sections); i++)
         if (strncmp(variable, sections[i], strlen(sections[i])) == 0) return true;
@@ -464,7 +464,7 @@ static bool is_setting(const char *variable) {
 
 static int read_variables(char *const *environment, struct policy_node *node, struct error *err) {
     for (; environment && *environment; environment++) {
-        if (!is_setting(*environment)) continue;
+        if (!policy_node_is_variable(*environment)) continue;
         int r = take_variable(*environment, node, err);
         if (r < 0) return r;
     }
