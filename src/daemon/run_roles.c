@@ -35,14 +35,20 @@ static int run_memfd(const char *name, const void *bytes, size_t len) {
     return TAKE_FD(fd);
 }
 
-int run_send_policy(struct run *run, bool keep_existing, struct error *err) {
-    struct ipc_policy message = {.generation = run->generation, .keep_existing = keep_existing};
+// vault: the gate's end of a channel on which the vault has this policy's rules; -1: it keeps the one it has.
+static int run_give_policy(struct run *run, bool keep_existing, int vault, struct error *err) {
+    struct ipc_policy message = {.generation = policy_facts(run->policy).generation, .keep_existing = keep_existing};
     size_t size;
     const void *block = policy_block(run->policy, &size);
     AUTO_CLOSE int fd = run_memfd("penstock-policy", block, size);
     if (fd < 0) return error_set(err, fd, "policy for the gate: %s", strerror(-fd));
     message.size = size;
-    return role_send(&run->roles[ROLE_GATE], IPC_GATE_POLICY, &message, sizeof(message), &fd, 1, err);
+    const int fds[] = {fd, vault};
+    return role_send(&run->roles[ROLE_GATE], IPC_GATE_POLICY, &message, sizeof(message), fds, vault < 0 ? 1 : 2, err);
+}
+
+int run_send_policy(struct run *run, bool keep_existing, struct error *err) {
+    return run_give_policy(run, keep_existing, -1, err);
 }
 
 // ---- starting the roles ----
@@ -251,12 +257,31 @@ static int run_restart_gate(struct run *run, struct error *err) {
     if (rc == 0) rc = role_send(&run->roles[ROLE_KEEPER], IPC_KEEPER_GATE, NULL, 0, &gate, 1, err);
     if (rc == 0) rc = run_revive_vault(run, err);
     if (rc == 0) rc = run_begin_gate(run, keeper, err);
-    return rc < 0 ? rc : run_await_gate(run, err);
+    if (rc == 0) rc = run_await_gate(run, err);
+    if (rc == 0) run_in_force(run, &(struct ipc_active){.generation = policy_facts(run->policy).generation});
+    return rc;
 }
 
-int run_renew(struct run *run, struct error *err) {
-    role_stop(&run->roles[ROLE_VAULT], 0);
-    return run_restart_gate(run, err);
+static int run_give_rules(struct run *run, bool keep_existing, struct error *err) {
+    AUTO_CLOSE int vault = -1;
+    int rc = run_start_vault(run, err);
+    if (rc == 0 && run->credentials) rc = credentials_join(run->credentials, &run->roles[ROLE_VAULT], &vault, err);
+    return rc < 0 ? rc : run_give_policy(run, keep_existing, vault, err);
+}
+
+int run_send_rules(struct run *run, struct credentials *credentials, bool keep_existing, struct error *err) {
+    bool bare = credentials && !run->credentials; // the gate has not been made ready for what opens connections
+    if (run->role_events[ROLE_VAULT]) event_free(TAKE_POINTER(run->role_events[ROLE_VAULT]));
+    role_stop(&run->last_vault, 0);
+    run->last_vault = run->roles[ROLE_VAULT]; // what is under way is asked of it until the gate has the policy
+    run->roles[ROLE_VAULT] = (struct role){.kind = ROLE_VAULT, .pidfd = -1, .channel = -1};
+    run->spec.trust = NULL;
+    credentials_free(run->credentials);
+    run->credentials = credentials;
+    if (run->roles[ROLE_GATE].pid <= 0) return 0;
+    int rc = bare ? run_restart_gate(run, err) : run_give_rules(run, keep_existing, err);
+    run_watch(run);
+    return rc;
 }
 
 static int run_restart_vault(struct run *run, struct error *err) {

@@ -15,6 +15,7 @@ struct run {
     const struct daemon_run *options;
     struct event_base *base;
     struct role roles[ROLE_COUNT];
+    struct role last_vault;          // of the policy before, until the gate has this one
     struct event *role_events[ROLE_COUNT], *child_event, *state_event, *signal_event, *host_event;
     struct event *question_event;    // of a gate, for a resolver that has not been started
     struct policy *policy, *previous;
@@ -34,6 +35,7 @@ struct run {
     int questions;                   // the end of a channel to the gate which that resolver gets; -1: it has it
     int roots;                       // memory file with what --upstream-ca names, or -1
     uint64_t generation, restart_window_us;
+    uint64_t in_force;               // generation of the last policy that a gate said it has
     uint64_t bytes_out;              // of the sandbox, as its gates have told
     unsigned restarts;
     bool log_failed, gate_started, resolver_ready, probed;
@@ -55,6 +57,8 @@ bool run_listen(struct run *run, int fd, event_callback_fn handler, void *data, 
 // From now on, in the event loop: the roles; the host's addresses.
 void run_watch(struct run *run);
 int run_watch_host(struct run *run, struct error *err);
+// A gate says that it has a policy.
+void run_in_force(struct run *run, const struct ipc_active *report);
 // Reads what the gate has sent. False when it is gone; then run_role_gone.
 bool run_drain_gate(struct run *run);
 void run_role_gone(struct run *run, enum role_kind kind);
@@ -83,8 +87,9 @@ int run_start_late_resolver(struct run *run, struct error *err);
 // The resolver asks these from now on.
 int run_set_servers(struct run *run, const struct ipc_resolver_start *servers, struct error *err);
 int run_send_policy(struct run *run, bool keep_existing, struct error *err);
-// The gate, and the vault beside it, are started again with run->policy and run->credentials as they are now.
-int run_renew(struct run *run, struct error *err);
+// Where credentials are bound, before or after: the vault's rules and the gate's are numbered alike, so both change at once,
+// and a gate is told of another vault with the policy. Takes credentials (NULL: none are bound any more), also if it fails.
+int run_send_rules(struct run *run, struct credentials *credentials, bool keep_existing, struct error *err);
 // Starts one again that died, within a budget of restarts; beyond it the sandbox has no network (vault: no credentials).
 void run_restart(struct run *run, enum role_kind dead);
 // The gate has lost its channel to a vault that may be there still: another one.

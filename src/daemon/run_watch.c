@@ -82,6 +82,13 @@ static void run_decisions(struct run *run, const struct channel_message *message
         run_decision(run, &record);
 }
 
+void run_in_force(struct run *run, const struct ipc_active *report) {
+    run->in_force = report->generation;
+    if (run->in_force < policy_facts(run->policy).generation) return; // another one is on its way
+    role_stop(&run->last_vault, 0);
+    if (run->active) run->active(run, report);
+}
+
 // False: the policy that the gate has is not the one that is to be in force. Another gate gets that one, or the sandbox no
 // network.
 static bool run_is_active(struct run *run, const struct channel_message *message) {
@@ -92,7 +99,7 @@ static bool run_is_active(struct run *run, const struct channel_message *message
         fprintf(stderr, "penstock: the gate cannot take the new policy: %s\n", strerror(-active.status));
         return false;
     }
-    if (run->active) run->active(run, &active);
+    run_in_force(run, &active);
     return true;
 }
 
@@ -274,6 +281,7 @@ int run_init(struct run *run, const struct daemon_run *options, const char *name
     run->options = options;
     run->user_namespace = run->net_namespace = run->host_watch = run->roots = run->questions = -1;
     for (int kind = 0; kind < ROLE_COUNT; kind++) run->roles[kind] = (struct role){.kind = kind, .pidfd = -1, .channel = -1};
+    run->last_vault = (struct role){.kind = ROLE_VAULT, .pidfd = -1, .channel = -1};
     run->spec.identity = sandbox_identity();
     snprintf(run->name, sizeof(run->name), "%s", name);
     run->log = decision_log_new(options->log_fd, run->name);
@@ -321,6 +329,7 @@ static void run_end_roles(struct run *run) {
             poll(&more, 1, 100);
         }
     }
+    role_stop(&run->last_vault, 0);
     role_kill(&run->roles[ROLE_KEEPER]); // nothing of the sandbox runs any more; all of them end beside each other
     for (int kind = ROLE_COUNT - 1; kind >= 0; kind--) role_stop(&run->roles[kind], kind == ROLE_GATE ? RUN_STOP_MS : 0);
 }

@@ -5,8 +5,8 @@
 //
 // An update: the new policy is compiled beside the old one, which stays in force when that fails. Then it is this process's
 // policy, so that a gate that dies from here on comes back with the new one; the gate is told, and answers when it is in force
-// everywhere. One that does not answer is started again, which closes every connection. Where credentials are bound the gate
-// always is: its rules and the vault's are numbered alike, and must never be of two policies.
+// everywhere. One that does not answer is started again, which closes every connection. Where credentials are bound another
+// vault is started for the new rules, and the old one ends when the gate has the policy.
 #include "daemon/shim.h"
 
 #include <errno.h>
@@ -126,6 +126,7 @@ static int shim_start(struct shim *shim, const char *folder, struct error *err) 
     if (rc == 0) rc = run_fill_placeholders(run, err);
     if (rc == 0) rc = run_begin(run, err);
     if (rc == 0) rc = run_await_namespaces(run, err);
+    shim->trusted = run->spec.trust != NULL;
     if (rc == 0) rc = shim_create(shim, folder, err);
     rc = run_await(run, rc, err);
     return rc < 0 ? rc : sandbox_container_start(shim->container, err);

@@ -48,72 +48,48 @@ static json_t *shim_argument(const struct channel_message *message, struct error
 
 static void shim_update_ends(struct shim *shim, const struct ipc_active *report) {
     struct error err = {0};
-    shim_done(shim->updating, shim->update_id, 0, &err, report);
-    shim->updating = NULL;
+    struct ipc_active all = *report;
+    all.update_us = clock_us() - shim->update_us;
+    if (shim->update_ports.count > 0)
+        role_send(&shim->run.roles[ROLE_KEEPER], IPC_KEEPER_PORTS, &shim->update_ports, sizeof(shim->update_ports), NULL, 0, &err);
+    shim_done(shim->update_peer, shim->update_id, 0, &err, &all);
+    shim->updating = false;
+    shim->update_peer = NULL;
     event_del(shim->update_event);
 }
 
 static void shim_active(struct run *run, const struct ipc_active *report) {
     struct shim *shim = LIST_ENTRY(run, struct shim, run);
-    if (shim->updating && report->generation >= shim->update_generation) {
-        struct ipc_active all = *report;
-        all.update_us = clock_us() - shim->update_us;
-        shim_update_ends(shim, &all);
-    }
+    if (shim->updating) shim_update_ends(shim, report);
 }
 
 // A gate that has not answered is another one's place.
 static void shim_update_late(evutil_socket_t fd, short what, void *data) {
     (void)fd, (void)what;
     struct shim *shim = data;
-    struct ipc_active report = {.update_us = clock_us() - shim->update_us};
     role_kill(&shim->run.roles[ROLE_GATE]);
-    shim_update_ends(shim, &report);
+    shim_update_ends(shim, &(struct ipc_active){0});
 }
 
-static bool shim_same_ports(const struct policy *one, const struct policy *other, struct ipc_ports *ret_ports) {
-    struct ipc_ports before = {0};
-    *ret_ports = (struct ipc_ports){0};
-    before.count = (uint32_t)policy_loopback_ports(one, before.ports, IPC_PORTS_MAX);
-    ret_ports->count = (uint32_t)policy_loopback_ports(other, ret_ports->ports, IPC_PORTS_MAX);
-    return memcmp(&before, ret_ports, sizeof(before)) == 0;
+// What of the host's loopback the old policy opens and the new one too is open meanwhile; the rest when the gate has it.
+static void shim_send_ports(struct shim *shim, const struct policy *before) {
+    struct error ignored;
+    struct ipc_ports old = {0}, *ports = &shim->update_ports, both = {0};
+    old.count = (uint32_t)policy_loopback_ports(before, old.ports, IPC_PORTS_MAX);
+    *ports = (struct ipc_ports){0};
+    ports->count = (uint32_t)policy_loopback_ports(shim->run.policy, ports->ports, IPC_PORTS_MAX);
+    for (size_t i = 0; i < old.count; i++)
+        for (size_t k = 0; k < ports->count; k++)
+            if (old.ports[i] == ports->ports[k]) both.ports[both.count++] = old.ports[i];
+    if (both.count < old.count) role_send(&shim->run.roles[ROLE_KEEPER], IPC_KEEPER_PORTS, &both, sizeof(both), NULL, 0, &ignored);
+    if (both.count == ports->count) ports->count = 0; // nothing is opened
 }
 
-// The vault's rules and the gate's are numbered alike, so both change at once: by another gate and another vault.
-static int shim_renew(struct shim *shim, struct credentials *credentials, struct error *err) {
+// The policy is this process's from now on, with or without a network.
+static void shim_swap(struct shim *shim, struct shim_policy *policy, struct policy *compiled) {
     struct run *run = &shim->run;
-    for (size_t i = 0; i < ARRAY_LENGTH(run->role_events); i++)
-        if (run->role_events[i]) event_free(TAKE_POINTER(run->role_events[i]));
-    credentials_free(run->credentials);
-    run->credentials = credentials;
-    int rc = run_renew(run, err);
-    if (rc < 0) run_role_gone(run, ROLE_GATE);
-    else run_watch(run);
-    return 0; // the new policy is this process's: with it or without a network
-}
-
-static int shim_swap(struct shim *shim, struct shim_policy *policy, bool keep, struct error *err) {
-    struct run *run = &shim->run;
-    struct policy_warnings warnings = {0};
-    struct policy *compiled = NULL;
-    struct credentials *credentials = NULL;
     struct shim_policy before = shim->spec.policy;
-    struct ipc_ports ports;
-    shim->options.model = policy->model;
-    shim->options.node = &policy->node;
-    bool bound = run->credentials != NULL;
-    int rc = !bound && policy->model->binding_count > 0
-                 ? error_set(err, -ENOTSUP, "this sandbox was created without credentials, so it does not trust our certificates; "
-                             "create it with at least one of its rules") : 0;
-    if (rc == 0) rc = run_compile(run, &compiled, &warnings, err);
-    policy_warnings_done(&warnings);
-    if (rc == 0 && bound) rc = credentials_new(policy->model, &credentials, err);
-    if (rc < 0) {
-        policy_free(compiled);
-        shim->options.model = before.model;
-        shim->options.node = &shim->spec.policy.node;
-        return rc;
-    }
+    struct error ignored;
     policy_free(run->previous);
     run->previous = run->policy;
     run->policy = compiled;
@@ -121,37 +97,58 @@ static int shim_swap(struct shim *shim, struct shim_policy *policy, bool keep, s
     shim->options.node = &shim->spec.policy.node;
     shim->options.model->known = true;
     *policy = before;
-    struct error unheard;
-    if (run_set_servers(run, &shim->spec.policy.servers, &unheard) < 0) run_role_gone(run, ROLE_RESOLVER);
-    if (!shim_same_ports(run->previous, compiled, &ports))
-        role_send(&run->roles[ROLE_KEEPER], IPC_KEEPER_PORTS, &ports, sizeof(ports), NULL, 0, err);
-    if (bound) return shim_renew(shim, credentials, err);
-    rc = run->roles[ROLE_GATE].pid > 0 ? run_send_policy(run, keep, err) : 0;
+    shim_send_ports(shim, run->previous);
+    if (run_set_servers(run, &shim->spec.policy.servers, &ignored) < 0) run_role_gone(run, ROLE_RESOLVER);
+}
+
+// 0: done. 1: the gate will say so.
+static int shim_update(struct shim *shim, struct shim_policy *policy, bool keep, struct error *err) {
+    struct run *run = &shim->run;
+    struct policy_warnings warnings = {0};
+    struct policy *compiled = NULL;
+    struct credentials *credentials = NULL;
+    int rc = !shim->trusted && policy->model->binding_count > 0
+                 ? error_set(err, -ENOTSUP, "this sandbox was created without credentials, so it does not trust our certificates; "
+                             "create it with at least one of its rules") : 0;
+    shim->options.model = policy->model;
+    shim->options.node = &policy->node;
+    if (rc == 0) rc = run_compile(run, &compiled, &warnings, err);
+    policy_warnings_done(&warnings);
+    if (rc == 0) rc = credentials_new(policy->model, &credentials, err);
+    if (rc < 0) {
+        policy_free(compiled);
+        shim->options.model = shim->spec.policy.model;
+        shim->options.node = &shim->spec.policy.node;
+        return rc;
+    }
+    shim_swap(shim, policy, compiled);
+    if (credentials || run->credentials) rc = run_send_rules(run, credentials, keep, err);
+    else rc = run->roles[ROLE_GATE].pid > 0 ? run_send_policy(run, keep, err) : 0;
     if (rc < 0) role_kill(&run->roles[ROLE_GATE]); // the one in its place will have it
-    return rc < 0 || run->roles[ROLE_GATE].pid <= 0 ? 0 : 1;
+    return run->roles[ROLE_GATE].pid > 0;
 }
 
 static void shim_call_policy(struct shim_peer *peer, uint32_t id, const json_t *object) {
     struct shim *shim = peer->shim;
     struct error err = {0};
     struct shim_policy policy = {0};
-    struct ipc_active none = {0};
     static const struct timeval patience = {.tv_usec = SHIM_UPDATE_US % 1000000, .tv_sec = SHIM_UPDATE_US / 1000000};
     int rc = shim->updating ? error_set(&err, -EBUSY, "another update is under way; try again") : 0;
     if (rc == 0) rc = shim_policy_read(object, shim->spec.type, &policy, &err);
-    shim->update_us = clock_us();
-    if (rc == 0) rc = shim_swap(shim, &policy, json_is_true(json_object_get(object, "keep")), &err);
+    if (rc == 0) shim->update_us = clock_us();
+    if (rc == 0) rc = shim_update(shim, &policy, json_is_true(json_object_get(object, "keep")), &err);
     shim_policy_done(&policy);
-    if (rc >= 0) shim->spec.generation = (uint64_t)json_integer_value(json_object_get(object, "generation"));
-    if (rc == 1) {
-        shim->updating = peer;
-        shim->update_id = id;
-        shim->update_generation = shim->run.generation;
-        event_add(shim->update_event, &patience);
+    if (rc < 0) {
+        shim_done(peer, id, rc, &err, NULL);
         return;
     }
-    none.update_us = clock_us() - shim->update_us;
-    shim_done(peer, id, rc, &err, &none);
+    shim->spec.generation = (uint64_t)json_integer_value(json_object_get(object, "generation"));
+    shim->updating = true;
+    shim->update_peer = peer;
+    shim->update_id = id;
+    event_add(shim->update_event, &patience);
+    bool waits = rc == 1 && shim->run.in_force < policy_facts(shim->run.policy).generation;
+    if (!waits) shim_update_ends(shim, &(struct ipc_active){0});
 }
 
 // ---- commands ----
@@ -257,7 +254,7 @@ static void shim_peer_free(struct shim_peer *peer) {
         struct shim_exec *exec = LIST_ENTRY(node, struct shim_exec, list);
         if (exec->peer == peer) exec->peer = NULL;
     }
-    if (shim->updating == peer) shim->updating = NULL;
+    if (shim->update_peer == peer) shim->update_peer = NULL;
     list_remove(&peer->list);
     shim->peer_count--;
     if (peer->event) event_free(peer->event);

@@ -42,10 +42,13 @@ struct shim {
     size_t peer_count, exec_count;
     struct event *listen_event, *end_event, *term_event, *update_event;
     int listener, end_fd, log;
-    // The update that is under way.
-    struct shim_peer *updating; // NULL: none
+    // The update that is under way, if any.
+    bool updating;
+    struct shim_peer *update_peer; // NULL: it has gone
+    struct ipc_ports update_ports; // to be opened when the gate has the policy
     uint32_t update_id;
-    uint64_t update_generation, update_us; // run's number; when it began
+    uint64_t update_us;            // when it began
+    bool trusted;                  // programs inside trust our CA
     bool paused;
 };
 
