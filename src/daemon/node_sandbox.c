@@ -288,12 +288,12 @@ static int node_write_spec(struct node_sandbox *sandbox, const struct store_sand
     sandbox->renewals = node->renewals;
     json_t *layers = json_loads(row->layers ? row->layers : "[]", 0, NULL);
     json_t *more = asprintf(&path, "%s/" SHIM_SPEC, sandbox->folder) < 0 || asprintf(&images, "%s/images", node->state) < 0 ? NULL :
-        json_pack("{s:s,s:s,s:s?,s:o,s:i,s:i,s:i,s:s?,s:s,s:I,s:o,s:o}", "id", row->id, "type", policy_type_info(row->type)->word,
+        json_pack("{s:s,s:s,s:s?,s:o,s:i,s:i,s:i,s:s?,s:s,s:b,s:I,s:o,s:o}", "id", row->id, "type", policy_type_info(row->type)->word,
                   "image", sandbox->cold ? row->image : NULL, "layers", layers ? layers : json_array(), "memory_mb",
                   (int)(row->memory_mb ? row->memory_mb : config->memory_mb ? config->memory_mb : 512), "cpu_count",
                   (int)(row->cpu_count ? row->cpu_count : config->cpu_count ? config->cpu_count : 1), "pids",
-                  (int)(config->pids ? config->pids : 1024), "upstream_ca", node->upstream_ca, "images", images, "users",
-                  (json_int_t)node_guard_users(node), "mirrors", node_mirrors(config), "plain_http",
+                  (int)(config->pids ? config->pids : 1024), "upstream_ca", node->upstream_ca, "images", images, "local",
+                  config->local_images, "users", (json_int_t)node_guard_users(node), "mirrors", node_mirrors(config), "plain_http",
                   node_texts(config->plain_http, config->plain_http_count));
     int rc = spec && more && json_object_update(spec, more) == 0 ? 0 : -ENOMEM;
     if (rc == 0) node_put_config(spec, row);

@@ -142,6 +142,7 @@ int shim_spec_read(const char *text, struct shim_spec *ret_spec, struct error *e
     const char *type = json_string_value(json_object_get(json, "type"));
     spec->environment = shim_environment(json_object_get(json, "env"));
     spec->place.folder = json_string_value(json_object_get(json, "images"));
+    spec->place.local = json_is_true(json_object_get(json, "local"));
     spec->place.mirrors = shim_mirrors(json_object_get(json, "mirrors"), &spec->place.mirror_count);
     spec->place.plain_registries = (const char *const *)shim_strings(json_object_get(json, "plain_http"));
     spec->place.plain_count = json_array_size(json_object_get(json, "plain_http"));

@@ -184,6 +184,7 @@ struct policy_node {
     // Of `serve` alone; 0, NULL and ADDR_NONE: its defaults.
     char **mirrors, **plain_http; // "REGISTRY=OTHER"; "REGISTRY"
     size_t mirror_count, plain_http_count;
+    bool local_images; // clients may name oci: and docker-archive:
     struct addr listen_address;
     uint16_t listen_port;
     uint32_t max_sandboxes, memory_mb, cpu_count, pids;
