@@ -12,10 +12,6 @@
 #include "base/mem.h"
 #include "daemon/node.h"
 
-void node_renew(struct node *node) {
-    LIST_FOREACH(&node->sandboxes, at) node_push_policy(LIST_ENTRY(at, struct node_sandbox, list));
-}
-
 // The list is read before anything in it is changed.
 struct reconcile {
     char (*ids)[STORE_ID_SIZE];

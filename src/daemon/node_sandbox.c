@@ -21,6 +21,7 @@
 
 #include "base/mem.h"
 #include "daemon/shim.h"
+#include "sandbox/sandbox.h"
 
 #define NODE_START_S 60  // from layers
 #define NODE_PULL_S 900  // with an image to be fetched; or of one that is busy when it is found again
@@ -105,6 +106,7 @@ static void sandbox_free(struct node_sandbox *sandbox) {
     free(sandbox->counters);
     if (sandbox->timer) event_free(sandbox->timer);
     LIST_FOREACH(&sandbox->enders, at) free(LIST_ENTRY(at, struct node_ender, list));
+    free(sandbox->policy);
     free(sandbox->folder);
     free(sandbox->layers);
     free(sandbox);
@@ -263,11 +265,23 @@ void node_set_timer(struct node_sandbox *sandbox, int64_t end_us) {
 
 // ---- start ----
 
-json_t *node_policy_json(const struct node *node, const char *policy, enum policy_dialect dialect, uint64_t generation) {
+static json_t *node_servers(const struct ipc_resolver_start *servers) {
+    json_t *array = json_array();
+    for (uint32_t i = 0; i < servers->count; i++) {
+        const struct ipc_resolver_server *server = &servers->servers[i];
+        char text[ADDR_TEXT_SIZE];
+        bool ipv6 = server->address.family == ADDR_IPV6;
+        json_array_append_new(array, json_sprintf(ipv6 ? "[%s]:%d" : "%s:%d", addr_format(&server->address, text), server->port));
+    }
+    return array;
+}
+
+json_t *node_policy_json(const struct node_config *config, const char *policy, enum policy_dialect dialect, uint64_t generation) {
     static const char *const words[] = {[POLICY_DIALECT_NETWORK] = "network", [POLICY_DIALECT_E2B] = "e2b",
                                         [POLICY_DIALECT_NATIVE] = "native"};
-    return json_pack("{s:s,s:s,s:s?,s:s?,s:I}", "policy", policy, "dialect", words[dialect], "node", node->node_text, "node_name",
-                     node->node_name, "generation", (json_int_t)generation);
+    return json_pack("{s:s,s:s,s:s?,s:s?,s:O,s:o,s:I}", "policy", policy, "dialect", words[dialect], "node", config->text,
+                     "node_name", config->name, "variables", config->variables, "dns", node_servers(&config->servers), "generation",
+                     (json_int_t)generation);
 }
 
 static json_t *node_texts(char *const *texts, size_t count) {
@@ -300,19 +314,20 @@ static void node_put_config(json_t *spec, const struct store_sandbox *row) {
     json_decref(own);
 }
 
-static int node_write_spec(const struct node_sandbox *sandbox, const struct store_sandbox *row, struct error *err) {
+static int node_write_spec(struct node_sandbox *sandbox, const struct store_sandbox *row, struct error *err) {
     const struct node *node = sandbox->node;
-    const struct policy_node *config = &node->config;
+    const struct policy_node *config = &node->config.node;
     AUTO_FREE char *path = NULL, *images = NULL;
-    json_t *spec = node_policy_json(node, row->policy, row->dialect, row->generation ? row->generation : 1);
+    json_t *spec = node_policy_json(&node->config, row->policy, row->dialect, row->generation ? row->generation : 1);
+    sandbox->renewals = node->renewals;
     json_t *layers = json_loads(row->layers ? row->layers : "[]", 0, NULL);
     json_t *more = asprintf(&path, "%s/" SHIM_SPEC, sandbox->folder) < 0 || asprintf(&images, "%s/images", node->state) < 0 ? NULL :
-        json_pack("{s:s,s:s,s:s?,s:o,s:i,s:i,s:i,s:s?,s:s,s:o,s:o,s:o}", "id", row->id, "type", policy_type_info(row->type)->word,
+        json_pack("{s:s,s:s,s:s?,s:o,s:i,s:i,s:i,s:s?,s:s,s:b,s:I,s:o,s:o}", "id", row->id, "type", policy_type_info(row->type)->word,
                   "image", sandbox->cold ? row->image : NULL, "layers", layers ? layers : json_array(), "memory_mb",
                   (int)(row->memory_mb ? row->memory_mb : config->memory_mb ? config->memory_mb : 512), "cpu_count",
                   (int)(row->cpu_count ? row->cpu_count : config->cpu_count ? config->cpu_count : 1), "pids",
-                  (int)(config->pids ? config->pids : 1024), "upstream_ca", node->upstream_ca, "images", images, "dns",
-                  node_texts((char *const *)(uintptr_t)node->dns, node->dns_count), "mirrors", node_mirrors(config), "plain_http",
+                  (int)(config->pids ? config->pids : 1024), "upstream_ca", node->upstream_ca, "images", images, "local",
+                  config->local_images, "users", (json_int_t)node_guard_users(node), "mirrors", node_mirrors(config), "plain_http",
                   node_texts(config->plain_http, config->plain_http_count));
     int rc = spec && more && json_object_update(spec, more) == 0 ? 0 : -ENOMEM;
     if (rc == 0) node_put_config(spec, row);
@@ -367,7 +382,6 @@ static int sandbox_store_found(struct node_sandbox *sandbox, const struct ipc_sh
     store_sandbox_done(&row);
     if (rc == 0) rc = store_sandbox_set_state_end(store, sandbox->id, up->paused ? STORE_PAUSED : STORE_RUNNING, end, err);
     if (rc == 0) node_set_timer(sandbox, end);
-    if (rc == 0) node_push_policy(sandbox);
     return rc;
 }
 
@@ -379,6 +393,7 @@ static void sandbox_up(const struct ipc_shim_up *up, void *data) {
     sandbox->paused = up->paused;
     event_del(sandbox->timer);
     int rc = sandbox->adopted ? sandbox_store_found(sandbox, up, &err) : sandbox_store_up(sandbox, &err);
+    if (rc == 0 && sandbox->renewals != sandbox->node->renewals) node_push_policy(sandbox);
     if (rc < 0) {
         snprintf(sandbox->failure, sizeof(sandbox->failure), "%s", err.text);
         node_end(sandbox, NULL, NULL);
@@ -392,7 +407,10 @@ static const struct shim_link_handlers sandbox_handlers = {.up = sandbox_up, .co
 
 int node_boot(struct node *node, const struct store_sandbox *row, bool hidden, node_started *started, void *data,
               struct node_sandbox **ret_sandbox, struct error *err) {
-    uint32_t most = node->config.max_sandboxes ? node->config.max_sandboxes : 1000;
+    if (!sandbox_identity().from_root)
+        return error_set(err, -ENOSYS, "a node's sandboxes are containers, which need root (cgroups, ranges of users, overlays); run "
+                         "`penstock serve` as root, or use `penstock run`, which needs no node");
+    uint32_t most = node->config.node.max_sandboxes ? node->config.node.max_sandboxes : 1000;
     if (node->sandbox_count >= most)
         return error_set(err, -EAGAIN, "this node has %u sandboxes, which is its limit (node.sandboxes); remove one", most);
     struct node_sandbox *sandbox = sandbox_new(node, row->id, row->type);
@@ -400,6 +418,11 @@ int node_boot(struct node *node, const struct store_sandbox *row, bool hidden, n
     sandbox->hidden = hidden;
     sandbox->layers = hidden && row->layers ? strdup(row->layers) : NULL;
     sandbox->cold = row->image && (!row->layers || strcmp(row->layers, "[]") == 0);
+    sandbox->dialect = row->dialect;
+    if (hidden && !(sandbox->policy = strdup(row->policy))) {
+        sandbox_free(sandbox);
+        return error_set(err, -ENOMEM, "out of memory");
+    }
     int rc = hidden ? 0 : store_sandbox_insert(node->store, row, err);
     bool inserted = rc == 0 && !hidden;
     if (rc == 0 && mkdir(sandbox->folder, 0700) < 0) rc = error_set(err, -errno, "%s: %s", sandbox->folder, strerror(errno));
@@ -424,20 +447,56 @@ int node_boot(struct node *node, const struct store_sandbox *row, bool hidden, n
 
 // ---- of another daemon ----
 
+struct node_push {
+    struct node *node;
+    char id[STORE_ID_SIZE];
+};
+
+static void push_again(evutil_socket_t fd, short what, void *data) {
+    (void)fd, (void)what;
+    struct node_push *push = data;
+    struct node_sandbox *sandbox = node_find(push->node, push->id);
+    if (sandbox) node_push_policy(sandbox);
+    free(push);
+}
+
+// An update is under way, that was judged by the configuration before.
+static bool sandbox_push_later(const struct node_sandbox *sandbox) {
+    static const struct timeval moment = {.tv_usec = 50000};
+    struct node_push *push = NEW(struct node_push);
+    if (!push) return false;
+    push->node = sandbox->node;
+    memcpy(push->id, sandbox->id, sizeof(push->id));
+    if (event_base_once(sandbox->node->base, -1, EV_TIMEOUT, push_again, push, &moment) == 0) return true;
+    free(push);
+    return false;
+}
+
 static void sandbox_pushed(const struct ipc_shim_done *done, void *data) {
     struct node_sandbox *sandbox = data;
-    if (done && done->status < 0) sandbox_say(sandbox, done->text);
+    if (!done || done->status == 0 || (done->status == -EBUSY && sandbox_push_later(sandbox))) return;
+    sandbox_say(sandbox, done->text);
+}
+
+static int push_policy(struct node_sandbox *sandbox, const char *policy, enum policy_dialect dialect, uint64_t generation,
+                       struct error *err) {
+    json_t *argument = node_policy_json(&sandbox->node->config, policy, dialect, generation);
+    int rc = argument && json_object_set_new(argument, "known", json_true()) == 0 ? 0 : error_set(err, -ENOMEM, "out of memory");
+    if (rc == 0) rc = shim_link_call(sandbox->link, IPC_SHIM_POLICY, argument, NULL, sandbox_pushed, NULL, sandbox, err);
+    json_decref(argument);
+    return rc;
 }
 
 void node_push_policy(struct node_sandbox *sandbox) {
     struct store_sandbox row = {0};
     struct error err = {0};
-    if (!sandbox->up || sandbox->ending || sandbox->hidden) return;
-    int rc = store_sandbox_get(sandbox->node->store, sandbox->id, &row, &err);
-    json_t *argument = rc == 0 ? node_policy_json(sandbox->node, row.policy, row.dialect, row.generation) : NULL;
-    if (rc == 0 && argument) rc = shim_link_call(sandbox->link, IPC_SHIM_POLICY, argument, NULL, sandbox_pushed, NULL, sandbox, &err);
+    if (!sandbox->up || sandbox->ending) return; // it is told when it is up
+    sandbox->renewals = sandbox->node->renewals;
+    int rc = sandbox->hidden ? 0 : store_sandbox_get(sandbox->node->store, sandbox->id, &row, &err);
+    if (rc == 0)
+        rc = sandbox->hidden ? push_policy(sandbox, sandbox->policy, sandbox->dialect, 1, &err)
+                             : push_policy(sandbox, row.policy, row.dialect, row.generation, &err);
     if (rc < 0) sandbox_say(sandbox, err.text);
-    json_decref(argument);
     store_sandbox_done(&row);
 }
 
@@ -447,6 +506,7 @@ int node_adopt(struct node *node, const char *id, enum policy_type type, bool ke
     if (!sandbox) return error_set(err, -ENOMEM, "out of memory");
     sandbox->adopted = true;
     sandbox->hidden = hidden;
+    sandbox->renewals = node->renewals - 1; // of another daemon
     if (shim_link_connect(node->base, sandbox->folder, &sandbox_handlers, sandbox, &sandbox->link, &why) < 0) {
         if (keep) sandbox_say(sandbox, "it did not outlive the daemon");
         sandbox_sweep(sandbox);

@@ -120,11 +120,12 @@ static int shim_start(struct shim *shim, const char *folder, struct error *err) 
     if (rc == 0) rc = shim_open_log(shim, err);
     if (rc < 0) return rc;
     shim->options = (struct daemon_run){.model = shim->spec.policy.model, .node = &shim->spec.policy.node, .quiet = true,
-                                        .dns_servers = shim->spec.servers, .dns_server_count = shim->spec.server_count,
+                                        .servers = &shim->spec.policy.servers,
                                         .log_fd = shim->log, .upstream_ca = shim->spec.upstream_ca};
     rc = run_init(run, &shim->options, shim->spec.id, err);
     if (rc == 0 && (rc = decision_log_bound(run->log, SHIM_LOG, SHIM_LOG_MAX)) < 0)
         error_set(err, rc, "%s: %s", SHIM_LOG, strerror(-rc));
+    run->users = shim->spec.users;
     if (rc == 0) rc = run_open(run, err);
     if (rc == 0) rc = run_fill_placeholders(run, err);
     if (rc == 0) rc = run_begin(run, err);

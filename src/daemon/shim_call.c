@@ -90,13 +90,16 @@ static void shim_send_ports(struct shim *shim, const struct policy *before) {
 static void shim_swap(struct shim *shim, struct shim_policy *policy, struct policy *compiled) {
     struct run *run = &shim->run;
     struct shim_policy before = shim->spec.policy;
+    struct error ignored;
     policy_free(run->previous);
     run->previous = run->policy;
     run->policy = compiled;
     shim->spec.policy = *policy;
     shim->options.node = &shim->spec.policy.node;
+    shim->options.model->known = true;
     *policy = before;
     shim_send_ports(shim, run->previous);
+    if (run_set_servers(run, &shim->spec.policy.servers, &ignored) < 0) run_role_gone(run, ROLE_RESOLVER);
 }
 
 // 0: done. 1: the gate will say so.
