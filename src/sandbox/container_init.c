@@ -91,6 +91,7 @@ static int run(char **words) {
     for (int fd = 0; fd < 3; fd++) CALL(SYS_dup3, STREAMS + fd, fd, 0);
     CALL(SYS_close_range, STREAMS, ~0U, 0);
     CALL(SYS_close_range, STATUS, WORDS, CLOSE_RANGE_CLOEXEC);
+    CALL(SYS_setsid);                 // crun leaves commands in one without a leader
     CALL(SYS_ioctl, 0, TIOCSCTTY, 0); // if it is a terminal that nobody else has
     report(STATUS, SANDBOX_REPORT_COMMAND, 0);
     if (!released(STATUS)) return 125;
