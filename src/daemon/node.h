@@ -10,6 +10,7 @@
 
 #include "api/api.h"
 #include "base/list.h"
+#include "daemon/metrics.h"
 #include "daemon/shim_link.h"
 #include "policy/model.h"
 #include "store/store.h"
@@ -27,6 +28,8 @@ struct node {
     struct policy_node config;
     struct list sandboxes, sweeps;
     size_t sandbox_count;
+    struct ipc_counters retired[POLICY_TYPE_COUNT]; // of sandboxes that have ended
+    struct node_scrape *scrape; // NULL until metrics have been asked for
 };
 
 struct node_sandbox;
@@ -41,7 +44,9 @@ struct node_sandbox {
     char *folder;
     struct shim_link *link;
     struct event *timer;     // its end, or that of the patience with its start
-    bool up, paused, cold, ending, adopted, hidden; // hidden: without a row
+    struct ipc_counters *counters; // that its gates had when they were asked last; NULL: never
+    enum policy_type type;
+    bool up, paused, counting,  cold, ending, adopted, hidden; // hidden: without a row
     char failure[1024];      // of the start
     node_started *started;   // until it has been called
     void *started_data;
@@ -72,6 +77,13 @@ void node_renew(struct node *node);
 void node_free(struct node *node); // sandboxes live on
 // Removes a folder tree with what the sandbox of that id (or "-") left behind. ended is called later, unless NULL.
 void node_sweep(struct node *node, const char *id, const char *folder, node_ended *ended, void *data);
+
+// ---- node_metrics.c ----
+
+void node_metrics(void *data, struct api_call *call);
+void node_counted(const struct ipc_counters *counters, void *sandbox);
+void node_count_out(struct node_sandbox *sandbox); // its shim has gone
+void node_scrape_free(struct node *node);
 
 // ---- node_call.c, node_template.c ----
 

@@ -100,6 +100,7 @@ static void sandbox_free(struct node_sandbox *sandbox) {
     list_remove(&sandbox->list);
     sandbox->node->sandbox_count--;
     shim_link_free(sandbox->link);
+    free(sandbox->counters);
     if (sandbox->timer) event_free(sandbox->timer);
     LIST_FOREACH(&sandbox->enders, at) free(LIST_ENTRY(at, struct node_ender, list));
     free(sandbox->folder);
@@ -144,21 +145,23 @@ static void sandbox_gone(const char *text, void *data) {
         snprintf(sandbox->failure, sizeof(sandbox->failure), "%s", *text ? text : "the sandbox's shim ended while it was started");
     else if (*text) sandbox_say(sandbox, text);
     shim_link_free(TAKE_POINTER(sandbox->link));
+    node_count_out(sandbox);
     sandbox_sweep(sandbox);
 }
 
 static void sandbox_timer(evutil_socket_t fd, short what, void *data);
 
-static struct node_sandbox *sandbox_new(struct node *node, const char *id) {
+static struct node_sandbox *sandbox_new(struct node *node, const struct store_sandbox *row) {
     struct node_sandbox *sandbox = NEW(struct node_sandbox);
     if (!sandbox) return NULL;
     sandbox->node = node;
     list_init(&sandbox->enders);
     list_append(&node->sandboxes, &sandbox->list);
     node->sandbox_count++;
-    snprintf(sandbox->id, sizeof(sandbox->id), "%s", id);
+    snprintf(sandbox->id, sizeof(sandbox->id), "%s", row->id);
+    sandbox->type = row->type;
     sandbox->timer = evtimer_new(node->base, sandbox_timer, sandbox);
-    if (asprintf(&sandbox->folder, "%s/sandboxes/%s", node->state, id) < 0) sandbox->folder = NULL;
+    if (asprintf(&sandbox->folder, "%s/sandboxes/%s", node->state, row->id) < 0) sandbox->folder = NULL;
     if (sandbox->timer && sandbox->folder) return sandbox;
     sandbox_free(sandbox);
     return NULL;
@@ -351,14 +354,14 @@ static void sandbox_up(const struct ipc_shim_up *up, void *data) {
     if (started) started(sandbox, 0, "", sandbox->started_data);
 }
 
-static const struct shim_link_handlers sandbox_handlers = {.up = sandbox_up, .gone = sandbox_gone};
+static const struct shim_link_handlers sandbox_handlers = {.up = sandbox_up, .counted = node_counted, .gone = sandbox_gone};
 
 int node_boot(struct node *node, const struct store_sandbox *row, bool hidden, node_started *started, void *data,
               struct node_sandbox **ret_sandbox, struct error *err) {
     uint32_t most = node->config.max_sandboxes ? node->config.max_sandboxes : 1000;
     if (node->sandbox_count >= most)
         return error_set(err, -EAGAIN, "this node has %u sandboxes, which is its limit (node.sandboxes); remove one", most);
-    struct node_sandbox *sandbox = sandbox_new(node, row->id);
+    struct node_sandbox *sandbox = sandbox_new(node, row);
     if (!sandbox) return error_set(err, -ENOMEM, "out of memory");
     sandbox->hidden = hidden;
     sandbox->cold = row->image && (!row->layers || strcmp(row->layers, "[]") == 0);
@@ -404,7 +407,7 @@ void node_push_policy(struct node_sandbox *sandbox) {
 }
 
 int node_adopt(struct node *node, const struct store_sandbox *row, struct error *err) {
-    struct node_sandbox *sandbox = sandbox_new(node, row->id);
+    struct node_sandbox *sandbox = sandbox_new(node, row);
     struct error why;
     if (!sandbox) return error_set(err, -ENOMEM, "out of memory");
     sandbox->adopted = true;
@@ -421,6 +424,7 @@ int node_adopt(struct node *node, const struct store_sandbox *row, struct error 
 }
 
 void node_free(struct node *node) {
+    node_scrape_free(node);
     LIST_FOREACH(&node->sandboxes, at) sandbox_free(LIST_ENTRY(at, struct node_sandbox, list));
     LIST_FOREACH(&node->sweeps, at) sweep_free(LIST_ENTRY(at, struct node_sweeper, list));
 }

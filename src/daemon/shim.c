@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "daemon/decision_log.h"
 #include "daemon/shim_state.h"
 
 #define SHIM_CHANNEL 3
@@ -121,6 +122,8 @@ static int shim_start(struct shim *shim, const char *folder, struct error *err) 
                                         .dns_servers = shim->spec.servers, .dns_server_count = shim->spec.server_count,
                                         .log_fd = shim->log, .upstream_ca = shim->spec.upstream_ca};
     rc = run_init(run, &shim->options, shim->spec.id, err);
+    if (rc == 0 && (rc = decision_log_bound(run->log, SHIM_LOG, SHIM_LOG_MAX)) < 0)
+        error_set(err, rc, "%s: %s", SHIM_LOG, strerror(-rc));
     if (rc == 0) rc = run_open(run, err);
     if (rc == 0) rc = run_fill_placeholders(run, err);
     if (rc == 0) rc = run_begin(run, err);
@@ -151,15 +154,14 @@ static int shim_watch(struct shim *shim, struct error *err) {
 }
 
 static void shim_end(struct shim *shim) {
-    shim_hang_up(shim);
+    shim_end_commands(shim);
     struct event *events[] = {shim->end_event, shim->term_event};
     for (size_t i = 0; i < ARRAY_LENGTH(events); i++)
         if (events[i]) event_free(events[i]);
     sandbox_container_free(shim->container);
-    if (shim->run.options) {
-        run_close(&shim->run);
-        run_free(&shim->run);
-    }
+    if (shim->run.options) run_close(&shim->run); // the gate's last counters go to the daemon
+    shim_hang_up(shim);
+    if (shim->run.options) run_free(&shim->run);
     if (shim->end_fd >= 0) close(shim->end_fd);
     if (shim->log >= 0) close(shim->log);
     shim_spec_done(&shim->spec);

@@ -107,6 +107,7 @@ static void link_readable(evutil_socket_t fd, short what, void *data) {
     if (message.type == IPC_SHIM_DONE) link_answered(link, message.body);
     if (message.type == IPC_SHIM_EXIT) link_exited(link, message.body);
     if (message.type == IPC_SHIM_UP) link->handlers.up(message.body, link->data);
+    if (message.type == IPC_SHIM_COUNTERS) link->handlers.counted(message.body, link->data);
 }
 
 static int link_new(struct event_base *base, int fd, const struct shim_link_handlers *handlers, void *data,
