@@ -48,6 +48,7 @@ struct node_sandbox {
     enum policy_type type;
     bool up, paused, counting,  cold, ending, adopted, hidden; // hidden: without a row
     char failure[1024];      // of the start
+    int status;              // of HTTP, for that; 0: 500
     node_started *started;   // until it has been called
     void *started_data;
     struct list enders;      // who waits for its end

@@ -121,7 +121,7 @@ static void sandbox_swept(const char *failure, void *data) {
     struct error err = {0};
     if (failure) sandbox_say(sandbox, failure);
     if (!failure && !sandbox->hidden) sandbox_stored(sandbox, store_sandbox_remove(sandbox->node->store, sandbox->id, &err), &err);
-    if (sandbox->started) sandbox->started(sandbox, 500, sandbox->failure, sandbox->started_data);
+    if (sandbox->started) sandbox->started(sandbox, sandbox->status ? sandbox->status : 500, sandbox->failure, sandbox->started_data);
     LIST_FOREACH(&sandbox->enders, at) {
         struct node_ender *ender = LIST_ENTRY(at, struct node_ender, list);
         if (ender->ended) ender->ended(failure, ender->data);
@@ -139,8 +139,9 @@ static void sandbox_sweep(struct node_sandbox *sandbox) {
     node_sweep(sandbox->node, sandbox->id, sandbox->folder, sandbox_swept, sandbox);
 }
 
-static void sandbox_gone(const char *text, void *data) {
+static void sandbox_gone(int failure, const char *text, void *data) {
     struct node_sandbox *sandbox = data;
+    if (failure) sandbox->status = failure == -EINVAL ? 400 : failure == -EAGAIN ? 503 : 500;
     if (sandbox->started && !sandbox->failure[0])
         snprintf(sandbox->failure, sizeof(sandbox->failure), "%s", *text ? text : "the sandbox's shim ended while it was started");
     else if (*text) sandbox_say(sandbox, text);

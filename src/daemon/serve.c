@@ -148,7 +148,9 @@ static int serve_listen(struct serve *serve, struct error *err) {
                  addr_format(&config->listen_address, text), config->listen_port);
     AUTO_CLOSE int fd = api_bind(serve->options->listen ? serve->options->listen : address, &port, err);
     if (fd < 0) return fd;
-    fprintf(stderr, "penstock: listening on %s (port %u)\n", serve->options->listen ? serve->options->listen : address, port);
+    const char *asked = serve->options->listen ? serve->options->listen : address;
+    int host = (int)(strrchr(asked, ':') - asked); // api_bind has taken it, so it has a port, which may be 0
+    fprintf(stderr, "penstock: listening on %.*s:%u\n", host, asked, port);
     return api_listen(serve->node.api, TAKE_FD(fd), err);
 }
 
