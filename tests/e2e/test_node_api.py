@@ -81,7 +81,7 @@ def test_time(node):
         assert answer.status == 400 and text in answer.message, answer
     # Over: one is killed, the other paused with its policy and its files.
     paused = node.create(timeout=1, autoPause=True, network={"allowOut": ["198.51.100.20"], "denyOut": ["0.0.0.0/0"]})
-    node.exec(paused, "echo kept >/root/file; sleep 100 & echo $! >/root/pid")
+    node.exec(paused, "echo kept >/root/file; sleep 100 >/dev/null 2>&1 & echo $! >/root/pid")
     node.good("POST", f"/sandboxes/{sandbox}/timeout", {"timeout": 0}, (204,))
     until("it is not killed", lambda: sandbox not in node.states())
     until("it is not paused", lambda: node.states().get(paused) == "paused")
@@ -128,7 +128,7 @@ def test_forks(node):
         sandbox = node.create(network={"allowOut": ["both.example"], "denyOut": ["0.0.0.0/0"]}, metadata={"k": "v"}, **fields)
         node.exec(sandbox, "echo parent >/root/file; sleep 100 >/dev/null 2>&1 &")
         if after:
-            node.good("POST", f"/sandboxes/{sandbox}/connect", {"timeout": after}, (200,))
+            node.good("POST", f"/sandboxes/{sandbox}/timeout", {"timeout": after}, (204,))
         forks = [entry["sandbox"]["sandboxID"] for entry in node.good("POST", f"/sandboxes/{sandbox}/fork", {"count": 2}, (201,)).json]
         assert len(set(forks + [sandbox])) == 3
         for fork in forks:
@@ -225,7 +225,7 @@ def test_templates(node):
     base = node.template("base", fromImage=IMAGE, steps=steps, network={"allowOut": ["both.example"], "denyOut": ["0.0.0.0/0"]})
     sandbox = node.create("/sandboxes", templateID="base", **NONE)
     output = node.exec(sandbox, "pwd; cat colour; wc -c <zen; echo $COLOUR; id -un")
-    assert output.out == "/work\nblue\n28\nblue\nalice\n", output
+    assert output.out == "/work\nblue\n27\nblue\nalice\n", output
     assert node.call("POST", "/sandboxes", {"templateID": "base", "network": {"allowOut": ["x.example"]}}).status == 400
     node.good("DELETE", f"/sandboxes/{sandbox}")
     top = node.template("top", fromTemplate="base", steps=[{"type": "USER", "args": ["root"]}, {"type": "RUN", "args": ["echo top >top"]}])
@@ -269,7 +269,7 @@ def test_images_that_cannot_be_had(node):
             (IMAGE + ":nope", 400, f"docker://{node.registry_name}/library/{IMAGE}:nope is not in its registry; check its name and tag"),
             ("127.0.0.1:1/x", 503, "docker://127.0.0.1:1/x is in a registry that cannot be reached"),
             ("nowhere.invalid/x", 503, "docker://nowhere.invalid/x is in a registry whose name does not resolve"),
-            ("a b", 400, 'image "a b"'), ("dir:/etc", 400, 'expected an image as "NAME:TAG"'), ("", 400, "image"), ("oci:/nowhere", 400, "/nowhere")):
+            ("a b", 400, 'image "a b"'), ("dir:/etc", 400, 'expected an image as "NAME:TAG"'), ("", 400, "image"), ("oci:/nowhere", 400, "use an image of a registry")):
         answer = node.call("POST", "/sandboxes-cold", {"image": image})
         assert answer.status == status and text in answer.message and "level=" not in answer.message, answer
     assert node.call("POST", "/sandboxes-cold", {}).message.startswith("image is missing")
@@ -291,8 +291,8 @@ def test_exec(node):
                        cwd="/tmp", user="alice")
     assert (output.out, output.err, output.exit) == ("in\n2 1\n/tmp\n1000\n", "erred\n", 3), output
     assert node.exec(sandbox, "kill -9 $$").lines[-1] == {"exit": 137, "signal": 9}
-    lines = node.exec(sandbox, ["printf", "\\377\\000a"]).lines
-    assert base64.b64decode(lines[0]["stdout_base64"]) == b"\xff\0a" or lines[0].get("stdout_base64"), lines
+    lines = node.exec(sandbox, "printf '\\377\\000a'").lines
+    assert base64.b64decode(lines[0]["stdout_base64"]) == b"\xff\0a", lines
     big = node.exec(sandbox, "i=0; while [ $i -lt 20000 ]; do echo 0123456789012345678901234567890123456789; i=$((i+1)); done")
     assert len(big.out) == 20000 * 41 and big.exit == 0
     missing = node.exec(sandbox, ["no-such-program"])
@@ -305,7 +305,7 @@ def test_exec(node):
     connection = node.connection()
     connection.request("POST", f"/sandboxes/{sandbox}/exec", json.dumps({"cmd": "echo first; sleep 1000 & echo $! >/root/pid; wait"}), {"X-API-Key": KEY})
     answer = connection.getresponse()
-    assert json.loads(answer.fp.readline() and answer.readline() if answer.chunked is False else answer.readline()) == {"stdout": "first\n"}
+    assert json.loads(answer.readline()) == {"stdout": "first\n"}
     connection.close()
     assert node.exec(sandbox, "echo still").out == "still\n"
     many = [threading.Thread(target=node.exec, args=(sandbox, "sleep 0.2")) for _ in range(10)]
@@ -334,7 +334,7 @@ def test_decisions_and_explain(node):
     assert len(every) > len(denied) and allowed and {line["sandbox"] for line in every} == {sandbox}, every
     assert node.explain(sandbox, "https://both.example/").json["verdict"] == "allow"
     explained = node.explain(sandbox, "https://other.example/").json
-    assert (explained["verdict"], explained["reason"]) == ("deny", [line for line in denied if line.get("name") == "other.example"][0]["reason"]), explained
+    assert (explained["verdict"], explained["reason"], explained["hint"]) == ("deny", "base_denied", "--allow other.example"), explained
     assert node.explain(sandbox, "https://10.9.9.9/").json["reason"] == "node_denied"
     for url in ("", "nonsense://x", "https://"):
         answer = node.explain(sandbox, url)
