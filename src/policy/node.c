@@ -251,6 +251,36 @@ static int take_pids(struct policy_node *node, const char *text, size_t len, str
     return take_count(&node->pids, 1 << 20, text, len, err);
 }
 
+static int take_max_memory(struct policy_node *node, const char *text, size_t len, struct error *err) {
+    return take_count(&node->max_memory_mb, 1 << 20, text, len, err);
+}
+
+static int take_max_cpus(struct policy_node *node, const char *text, size_t len, struct error *err) {
+    return take_count(&node->max_cpu_count, 1024, text, len, err);
+}
+
+static int take_connections(struct policy_node *node, const char *text, size_t len, struct error *err) {
+    return take_count(&node->max_connections, POLICY_CONNECTIONS_MAX, text, len, err);
+}
+
+static int take_connection_rate(struct policy_node *node, const char *text, size_t len, struct error *err) {
+    return take_count(&node->connection_rate, POLICY_CONNECTION_RATE_MAX, text, len, err);
+}
+
+static int take_quantity(uint64_t *field, enum policy_quantity kind, const char *text, size_t len, struct error *err) {
+    char quoted[YAML_QUOTE_SIZE];
+    if (policy_read_quantity(text, len, kind, field) == 0) return 0;
+    return error_set(err, -EINVAL, "\"%s\" is not %s", yaml_quote(text, len, quoted), policy_quantity_words(kind));
+}
+
+static int take_bandwidth(struct policy_node *node, const char *text, size_t len, struct error *err) {
+    return take_quantity(&node->bandwidth_bytes, POLICY_RATE, text, len, err);
+}
+
+static int take_bytes_out(struct policy_node *node, const char *text, size_t len, struct error *err) {
+    return take_quantity(&node->max_bytes_out, POLICY_SIZE, text, len, err);
+}
+
 static int take_pool(struct addr_prefix *pool, enum addr_family family, uint8_t length_max, const char *text,
                      size_t len, struct error *err) {
     char quoted[YAML_QUOTE_SIZE];
@@ -291,6 +321,10 @@ static const struct node_setting node_settings[] = {
      "upstream servers: ADDR, ADDR:PORT, [ADDR6]:PORT"},
     {"network.dns", "pool4", false, NULL, take_pool4, "198.18.0.0/15", "IPv4 pool of synthetic addresses"},
     {"network.dns", "pool6", false, NULL, take_pool6, "a ULA prefix", "IPv6 pool of synthetic addresses"},
+    {"limits", "connections", false, NULL, take_connections, "none", "most connections at once of a sandbox, whatever its policy says"},
+    {"limits", "connections_per_second", false, NULL, take_connection_rate, "none", "most new connections of a sandbox"},
+    {"limits", "bandwidth", false, NULL, take_bandwidth, "none", "most of a sandbox each way, as in 50mbit (per second)"},
+    {"limits", "bytes_out", false, NULL, take_bytes_out, "none", "most that a sandbox may send in its life, as in 10GiB"},
     {"images", "mirrors", true, clear_mirrors, take_mirror, "none", "where images of a registry are taken from: REGISTRY=OTHER"},
     {"images", "plain_http", true, clear_plain, take_plain, "none", "registries that are asked without TLS: HOST:PORT"},
     {"images", "local", false, NULL, take_local, "false", "whether clients may name images that are files of this host (oci:, docker-archive:)"},
@@ -298,6 +332,8 @@ static const struct node_setting node_settings[] = {
     {"node", "sandboxes", false, NULL, take_sandboxes, "1000", "sandboxes at once"},
     {"node", "memory_mb", false, NULL, take_memory, "512", "memory of a sandbox that does not say (MiB)"},
     {"node", "cpu_count", false, NULL, take_cpus, "1", "CPUs of a sandbox that does not say"},
+    {"node", "max_memory_mb", false, NULL, take_max_memory, "none", "most memory that a sandbox may ask for (MiB)"},
+    {"node", "max_cpu_count", false, NULL, take_max_cpus, "none", "most CPUs that a sandbox may ask for"},
     {"node", "pids", false, NULL, take_pids, "1024", "processes of a sandbox"},
 };
 
@@ -416,6 +452,7 @@ static int read_file(const char *text, size_t len, const char *file_name, struct
     static const struct yaml_key keys[] = {
         {"network", "network", read_network},
         {"credentials", "credentials", read_credentials},
+        {"limits", "limits", read_section},
         {"images", "images", read_section},
         {"node", "node", read_section},
     };
@@ -444,7 +481,7 @@ static int take_list(const struct node_setting *setting, const char *text, struc
 }
 
 static int take_variable(const char *variable, struct policy_node *node, struct error *err) {
-    char name[64], all[1024] = "", quoted[YAML_QUOTE_SIZE];
+    char name[64], all[2048] = "", quoted[YAML_QUOTE_SIZE];
     size_t name_len = strcspn(variable, "="), used = 0;
     if (variable[name_len] != '=') return 0;
     for (size_t i = 0; i < ARRAY_LENGTH(node_settings); i++) {
@@ -462,7 +499,7 @@ static int take_variable(const char *variable, struct policy_node *node, struct 
 
 // Other PENSTOCK_ variables are not the configuration's.
 bool policy_node_is_variable(const char *variable) {
-    static const char *const sections[] = {VARIABLE_PREFIX "NETWORK_", VARIABLE_PREFIX "IMAGES_", VARIABLE_PREFIX "NODE_"};
+    static const char *const sections[] = {VARIABLE_PREFIX "NETWORK_", VARIABLE_PREFIX "LIMITS_", VARIABLE_PREFIX "IMAGES_", VARIABLE_PREFIX "NODE_"};
     for (size_t i = 0; i < ARRAY_LENGTH(sections); i++)
         if (strncmp(variable, sections[i], strlen(sections[i])) == 0) return true;
     return false;
