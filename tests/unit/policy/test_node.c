@@ -153,6 +153,21 @@ static struct policy *compile(struct policy_model *model, const struct policy_no
     return policy;
 }
 
+static void test_numbers(void **state) {
+    (void)state;
+    static const char text[] = "node: {sandboxes: 5, memory_mb: 256, max_cpu_count: 2}\nlimits: {connections: 9, bytes_out: 1GiB}\n"
+                               "images: {local: true}\n";
+    struct policy_node node;
+    struct error err = {0};
+    assert_int_equal(policy_node_read(text, strlen(text), "n.yaml", NULL, &node, &err), 0);
+    assert_true(node.max_sandboxes == 5 && node.memory_mb == 256 && node.max_cpu_count == 2 && node.max_connections == 9);
+    assert_true(node.max_bytes_out == 1 << 30 && node.local_images);
+    policy_node_done(&node);
+    static const char bad[] = "node:\n  sandboxes: many\n";
+    assert_int_equal(policy_node_read(bad, strlen(bad), "n.yaml", NULL, &node, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "n.yaml:2: node.sandboxes"));
+}
+
 // The lower of the two holds.
 static void test_limits_of_every_sandbox(void **state) {
     (void)state;
@@ -206,6 +221,7 @@ int main(void) {
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_variables_refused),
         cmocka_unit_test(test_help),
+        cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_limits_of_every_sandbox),
         cmocka_unit_test(test_a_guardrail_over_a_known_policy),
     };
