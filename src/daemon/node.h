@@ -10,6 +10,7 @@
 
 #include "api/api.h"
 #include "base/list.h"
+#include "daemon/metrics.h"
 #include "daemon/shim_link.h"
 #include "policy/model.h"
 #include "store/store.h"
@@ -36,6 +37,8 @@ struct node {
     unsigned renewals;       // of the configuration
     struct list sandboxes, sweeps;
     size_t sandbox_count;
+    struct ipc_counters retired[POLICY_TYPE_COUNT]; // of sandboxes that have ended
+    struct node_scrape *scrape; // NULL until metrics have been asked for
 };
 
 struct node_sandbox;
@@ -50,7 +53,11 @@ struct node_sandbox {
     char *folder;
     struct shim_link *link;
     struct event *timer;     // its end, or that of the patience with its start
-    bool up, paused, cold, ending, adopted, hidden; // hidden: without a row
+    struct ipc_counters *counters; // that its gates had when they were asked last; NULL: never
+    enum policy_type type;
+    bool up, paused, counting, cold, ending, adopted, hidden; // hidden: without a row
+    unsigned retry_s;        // of what could not be removed; 0: nothing failed yet
+    char *layers;            // hidden: what it stands on; others have it in their row
     unsigned renewals;       // of the node's, when its policy was told what the configuration says
     char *policy;            // of one without a row
     enum policy_dialect dialect;
@@ -73,8 +80,9 @@ void node_end(struct node_sandbox *sandbox, node_ended *ended, void *data);
 void node_set_timer(struct node_sandbox *sandbox, int64_t end_us);
 // What a shim takes for a policy (IPC_SHIM_POLICY). NULL: out of memory.
 json_t *node_policy_json(const struct node_config *config, const char *policy, enum policy_dialect dialect, uint64_t generation);
-// The sandbox of a row that another daemon started: it runs on, or is cleaned up.
-int node_adopt(struct node *node, const struct store_sandbox *row, struct error *err);
+// The sandbox of a folder that another daemon made. keep: it runs on if it still answers; else it is cleaned up. hidden: it
+// has no row.
+int node_adopt(struct node *node, const char *id, enum policy_type type, bool keep, bool hidden, struct error *err);
 // Has its policy judged by the node's configuration as it is now.
 void node_push_policy(struct node_sandbox *sandbox);
 // Finds the sandboxes of the last daemon again, and cleans up what is left of others.
@@ -85,6 +93,13 @@ int node_renew(struct node *node, struct node_config *config, struct error *err)
 void node_free(struct node *node); // sandboxes live on
 // Removes a folder tree with what the sandbox of that id (or "-") left behind. ended is called later, unless NULL.
 void node_sweep(struct node *node, const char *id, const char *folder, node_ended *ended, void *data);
+
+// ---- node_metrics.c ----
+
+void node_metrics(void *data, struct api_call *call);
+void node_counted(const struct ipc_counters *counters, void *sandbox);
+void node_count_out(struct node_sandbox *sandbox); // its shim has gone
+void node_scrape_free(struct node *node);
 
 // ---- node_guard.c: the configuration in the kernel ----
 
@@ -98,6 +113,12 @@ void node_guard_leave(const struct node *node);
 
 // ---- node_call.c, node_template.c ----
 
+// Removes a layer that nobody needs (any more), or what there is of one that was not finished; or all of a JSON array, which
+// may be NULL.
+void node_remove_layer(struct node *node, const char *folder);
+void node_remove_layers(struct node *node, const char *layers);
+// The layers of a template or snapshot as they are now: to be freed; NULL: none.
+char *node_template_layers(const struct node *node, const char *id);
 // Compiles the policy of a row as its shim would.
 int node_compile(const struct node_config *config, const struct store_sandbox *row, struct policy **ret_policy, struct error *err);
 

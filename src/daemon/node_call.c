@@ -197,39 +197,6 @@ static void node_decisions(void *data, struct api_call *call, const struct store
     else api_reply_error(call, 500, "out of memory");
 }
 
-// One sample a line, as Prometheus' text format has it.
-static int count_state(const struct store_sandbox *row, void *data) {
-    ((unsigned *)data)[row->state]++;
-    return 0;
-}
-
-static void node_metrics(void *data, struct api_call *call) {
-    struct node *node = data;
-    struct error err = {0};
-    unsigned states[STORE_STATE_COUNT] = {0};
-    const struct store_filter all = {0};
-    AUTO_FREE char *text = NULL;
-    size_t len = 0;
-    store_sandbox_list(node->store, &all, count_state, states, &err);
-    FILE *out = open_memstream(&text, &len);
-    if (!out) {
-        api_reply_error(call, 500, "out of memory");
-        return;
-    }
-    fprintf(out, "# HELP penstock_sandboxes Sandboxes of this node by state.\n# TYPE penstock_sandboxes gauge\n");
-    for (size_t i = 0; i < STORE_STATE_COUNT; i++)
-        fprintf(out, "penstock_sandboxes{state=\"%s\"} %u\n", store_state_name((enum store_state)i), states[i]);
-    struct api_counts counts = api_counts(node->api);
-    fprintf(out, "# HELP penstock_api_requests_total Requests to the API.\n# TYPE penstock_api_requests_total counter\n"
-                 "penstock_api_requests_total %llu\n", (unsigned long long)counts.requests);
-    fprintf(out, "# HELP penstock_api_errors_total Answers of the API that were errors, by who caused them.\n"
-                 "# TYPE penstock_api_errors_total counter\npenstock_api_errors_total{by=\"client\"} %llu\n"
-                 "penstock_api_errors_total{by=\"server\"} %llu\n", (unsigned long long)counts.errors_client,
-            (unsigned long long)counts.errors_server);
-    fclose(out);
-    api_reply_text(call, "text/plain; version=0.0.4", text ? text : "", len);
-}
-
 // ---- commands ----
 
 struct node_run {

@@ -24,7 +24,8 @@
 #include "sandbox/sandbox.h"
 
 #define NODE_START_S 60  // from layers
-#define NODE_PULL_S 900  // with an image to be fetched
+#define NODE_PULL_S 900  // with an image to be fetched; or of one that is busy when it is found again
+#define NODE_RETRY_S 10  // at most, between two attempts to remove something
 
 // ---- sweeping ----
 
@@ -49,10 +50,11 @@ static void sweep_done(evutil_socket_t fd, short what, void *data) {
     (void)fd, (void)what;
     struct node_sweeper *sweeper = data;
     int status = -1;
-    if (waitpid(sweeper->pid, &status, WNOHANG) <= 0) return;
+    if (waitpid(sweeper->pid, &status, WNOHANG) <= 0) return; // of one that is traced the tracer hears first
     node_ended *ended = sweeper->ended;
     void *ended_data = sweeper->data;
     sweep_free(sweeper);
+    shim_link_reap();
     if (ended) ended(status == 0 ? NULL : "something of the sandbox could not be removed; the daemon's log says what", ended_data);
 }
 
@@ -74,7 +76,7 @@ void node_sweep(struct node *node, const char *id, const char *folder, node_ende
     int rc = posix_spawn(&sweeper->pid, "/proc/self/exe", NULL, &attributes, argv, environ);
     posix_spawnattr_destroy(&attributes);
     sweeper->pidfd = rc == 0 ? (int)syscall(SYS_pidfd_open, sweeper->pid, 0) : -1;
-    sweeper->event = sweeper->pidfd >= 0 ? event_new(node->base, sweeper->pidfd, EV_READ, sweep_done, sweeper) : NULL;
+    sweeper->event = sweeper->pidfd >= 0 ? event_new(node->base, sweeper->pidfd, EV_READ | EV_PERSIST, sweep_done, sweeper) : NULL;
     if (sweeper->event && event_add(sweeper->event, NULL) == 0) return;
     if (rc == 0) waitpid(sweeper->pid, NULL, 0); // then it is done, whatever it says
     sweep_free(sweeper);
@@ -101,10 +103,12 @@ static void sandbox_free(struct node_sandbox *sandbox) {
     list_remove(&sandbox->list);
     sandbox->node->sandbox_count--;
     shim_link_free(sandbox->link);
+    free(sandbox->counters);
     if (sandbox->timer) event_free(sandbox->timer);
     LIST_FOREACH(&sandbox->enders, at) free(LIST_ENTRY(at, struct node_ender, list));
     free(sandbox->policy);
     free(sandbox->folder);
+    free(sandbox->layers);
     free(sandbox);
 }
 
@@ -117,17 +121,41 @@ static void sandbox_stored(const struct node_sandbox *sandbox, int rc, const str
     if (rc < 0 && rc != -ENOENT) sandbox_say(sandbox, err->text);
 }
 
+// Its row, and what nobody needs without it.
+static void sandbox_forget(struct node_sandbox *sandbox) {
+    struct node *node = sandbox->node;
+    struct store_sandbox row = {0};
+    struct error err = {0};
+    AUTO_FREE char *layers = TAKE_POINTER(sandbox->layers);
+    if (!sandbox->hidden) {
+        if (store_sandbox_get(node->store, sandbox->id, &row, &err) == 0) layers = TAKE_POINTER(row.layers);
+        store_sandbox_done(&row);
+        sandbox_stored(sandbox, store_sandbox_remove(node->store, sandbox->id, &err), &err);
+    }
+    node_remove_layers(node, layers);
+}
+
+// Whoever waits is told. What could not be removed is tried again: its process may be about to end.
 static void sandbox_swept(const char *failure, void *data) {
     struct node_sandbox *sandbox = data;
-    struct error err = {0};
-    if (failure) sandbox_say(sandbox, failure);
-    if (!failure && !sandbox->hidden) sandbox_stored(sandbox, store_sandbox_remove(sandbox->node->store, sandbox->id, &err), &err);
-    if (sandbox->started) sandbox->started(sandbox, 500, sandbox->failure, sandbox->started_data);
+    if (failure && !sandbox->retry_s) sandbox_say(sandbox, failure);
+    if (!failure) sandbox_forget(sandbox);
+    node_started *started = TAKE_POINTER(sandbox->started);
+    if (started) started(sandbox, 500, sandbox->failure, sandbox->started_data);
     LIST_FOREACH(&sandbox->enders, at) {
         struct node_ender *ender = LIST_ENTRY(at, struct node_ender, list);
+        list_remove(&ender->list);
         if (ender->ended) ender->ended(failure, ender->data);
+        free(ender);
     }
-    sandbox_free(sandbox);
+    if (failure) {
+        sandbox->retry_s = sandbox->retry_s ? sandbox->retry_s * 2 : 1;
+        if (sandbox->retry_s > NODE_RETRY_S) sandbox->retry_s = NODE_RETRY_S;
+        const struct timeval later = {.tv_sec = sandbox->retry_s};
+        event_add(sandbox->timer, &later);
+    } else {
+        sandbox_free(sandbox);
+    }
 }
 
 static void sandbox_sweep(struct node_sandbox *sandbox) {
@@ -146,12 +174,13 @@ static void sandbox_gone(const char *text, void *data) {
         snprintf(sandbox->failure, sizeof(sandbox->failure), "%s", *text ? text : "the sandbox's shim ended while it was started");
     else if (*text) sandbox_say(sandbox, text);
     shim_link_free(TAKE_POINTER(sandbox->link));
+    node_count_out(sandbox);
     sandbox_sweep(sandbox);
 }
 
 static void sandbox_timer(evutil_socket_t fd, short what, void *data);
 
-static struct node_sandbox *sandbox_new(struct node *node, const char *id) {
+static struct node_sandbox *sandbox_new(struct node *node, const char *id, enum policy_type type) {
     struct node_sandbox *sandbox = NEW(struct node_sandbox);
     if (!sandbox) return NULL;
     sandbox->node = node;
@@ -159,6 +188,7 @@ static struct node_sandbox *sandbox_new(struct node *node, const char *id) {
     list_append(&node->sandboxes, &sandbox->list);
     node->sandbox_count++;
     snprintf(sandbox->id, sizeof(sandbox->id), "%s", id);
+    sandbox->type = type;
     sandbox->timer = evtimer_new(node->base, sandbox_timer, sandbox);
     if (asprintf(&sandbox->folder, "%s/sandboxes/%s", node->state, id) < 0) sandbox->folder = NULL;
     if (sandbox->timer && sandbox->folder) return sandbox;
@@ -209,6 +239,10 @@ static void sandbox_timer(evutil_socket_t fd, short what, void *data) {
     struct node_sandbox *sandbox = data;
     struct store_sandbox row = {0};
     struct error err = {0};
+    if (sandbox->retry_s) {
+        sandbox_sweep(sandbox);
+        return;
+    }
     if (!sandbox->up || sandbox->ending) {
         snprintf(sandbox->failure, sizeof(sandbox->failure), "it took too long to start");
         shim_link_kill(sandbox->link);
@@ -347,10 +381,13 @@ static int sandbox_store_found(struct node_sandbox *sandbox, const struct ipc_sh
         rc = up->generation >= staged ? store_policy_activate(store, sandbox->id, staged, err)
                                       : store_policy_drop(store, sandbox->id, staged, err);
     if (rc == -ENOENT) rc = 0;
-    if (rc == 0) rc = store_sandbox_set_state(store, sandbox->id, up->paused ? STORE_PAUSED : STORE_RUNNING, err);
     if (rc == 0) rc = store_sandbox_get(store, sandbox->id, &row, err);
-    if (rc == 0) node_set_timer(sandbox, row.end_us);
+    int64_t end = row.end_us;
+    // Resumed, and its new end is not known.
+    if (rc == 0 && row.state == STORE_PAUSED && !up->paused) end = row.timeout_s ? store_now_us() + (int64_t)row.timeout_s * 1000000 : 0;
     store_sandbox_done(&row);
+    if (rc == 0) rc = store_sandbox_set_state_end(store, sandbox->id, up->paused ? STORE_PAUSED : STORE_RUNNING, end, err);
+    if (rc == 0) node_set_timer(sandbox, end);
     return rc;
 }
 
@@ -372,7 +409,7 @@ static void sandbox_up(const struct ipc_shim_up *up, void *data) {
     if (started) started(sandbox, 0, "", sandbox->started_data);
 }
 
-static const struct shim_link_handlers sandbox_handlers = {.up = sandbox_up, .gone = sandbox_gone};
+static const struct shim_link_handlers sandbox_handlers = {.up = sandbox_up, .counted = node_counted, .gone = sandbox_gone};
 
 int node_boot(struct node *node, const struct store_sandbox *row, bool hidden, node_started *started, void *data,
               struct node_sandbox **ret_sandbox, struct error *err) {
@@ -382,9 +419,10 @@ int node_boot(struct node *node, const struct store_sandbox *row, bool hidden, n
     uint32_t most = node->config.node.max_sandboxes ? node->config.node.max_sandboxes : 1000;
     if (node->sandbox_count >= most)
         return error_set(err, -EAGAIN, "this node has %u sandboxes, which is its limit (node.sandboxes); remove one", most);
-    struct node_sandbox *sandbox = sandbox_new(node, row->id);
+    struct node_sandbox *sandbox = sandbox_new(node, row->id, row->type);
     if (!sandbox) return error_set(err, -ENOMEM, "out of memory");
     sandbox->hidden = hidden;
+    sandbox->layers = hidden && row->layers ? strdup(row->layers) : NULL;
     sandbox->cold = row->image && (!row->layers || strcmp(row->layers, "[]") == 0);
     sandbox->dialect = row->dialect;
     if (hidden && !(sandbox->policy = strdup(row->policy))) {
@@ -468,25 +506,26 @@ void node_push_policy(struct node_sandbox *sandbox) {
     store_sandbox_done(&row);
 }
 
-int node_adopt(struct node *node, const struct store_sandbox *row, struct error *err) {
-    struct node_sandbox *sandbox = sandbox_new(node, row->id);
+int node_adopt(struct node *node, const char *id, enum policy_type type, bool keep, bool hidden, struct error *err) {
+    struct node_sandbox *sandbox = sandbox_new(node, id, type);
     struct error why;
     if (!sandbox) return error_set(err, -ENOMEM, "out of memory");
     sandbox->adopted = true;
+    sandbox->hidden = hidden;
     sandbox->renewals = node->renewals - 1; // of another daemon
-    bool half = row->state != STORE_RUNNING && row->state != STORE_PAUSED;
     if (shim_link_connect(node->base, sandbox->folder, &sandbox_handlers, sandbox, &sandbox->link, &why) < 0) {
-        if (!half) sandbox_say(sandbox, "it did not outlive the daemon");
+        if (keep) sandbox_say(sandbox, "it did not outlive the daemon");
         sandbox_sweep(sandbox);
         return 0;
     }
-    const struct timeval patience = {.tv_sec = NODE_START_S};
+    const struct timeval patience = {.tv_sec = NODE_PULL_S};
     event_add(sandbox->timer, &patience);
-    if (half) node_end(sandbox, NULL, NULL); // by force: it is not up for us
+    if (!keep) node_end(sandbox, NULL, NULL); // by force: it is not up for us
     return 0;
 }
 
 void node_free(struct node *node) {
+    node_scrape_free(node);
     LIST_FOREACH(&node->sandboxes, at) sandbox_free(LIST_ENTRY(at, struct node_sandbox, list));
     LIST_FOREACH(&node->sweeps, at) sweep_free(LIST_ENTRY(at, struct node_sweeper, list));
 }

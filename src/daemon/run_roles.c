@@ -129,6 +129,7 @@ static int run_begin_gate(struct run *run, int keeper, struct error *err) {
     int rc = run_join_resolver(run, &resolver, err);
     if (rc == 0 && run->credentials) rc = credentials_join(run->credentials, &run->roles[ROLE_VAULT], &vault, err);
     if (rc == 0) rc = run_start_role(run, ROLE_GATE, err);
+    run->gates++;
     int fds[] = {keeper, resolver, vault, run->roots};
     size_t count = vault < 0 ? 2 : run->roots < 0 ? 3 : 4;
     if (rc == 0) rc = role_send(&run->roles[ROLE_GATE], IPC_GATE_START, &start, sizeof(start), fds, count, err);

@@ -24,6 +24,7 @@ struct run {
     uint32_t users;                  // of a node: its first number for gates and resolvers (net/guard.h); else 0
     struct nameserver_probe probe;
     void (*active)(struct run *run, const struct ipc_active *report); // a policy is in force everywhere; or NULL
+    void (*counted)(struct run *run, const struct ipc_counters *counters); // the gate, as IPC_GATE_COUNT asks for; or NULL
     struct sandbox_spec spec;
     struct sandbox_process *process;
     struct decision_log *log;
@@ -37,7 +38,7 @@ struct run {
     uint64_t generation, restart_window_us;
     uint64_t in_force;               // generation of the last policy that a gate said it has
     uint64_t bytes_out;              // of the sandbox, as its gates have told
-    unsigned restarts;
+    unsigned restarts, gates;        // gates: that have been begun
     bool log_failed, gate_started, resolver_ready, probed;
     int status;
 };

@@ -112,6 +112,7 @@ bool run_drain_gate(struct run *run) {
         if (message.type == IPC_DECISION) run_decisions(run, &message);
         if (message.type == IPC_ERROR) fprintf(stderr, "penstock: %s\n", ((const struct ipc_error *)message.body)->text);
         if (message.type == IPC_GATE_SPENT) run->bytes_out = ((const struct ipc_spent *)message.body)->bytes_out;
+        if (message.type == IPC_GATE_COUNTERS && run->counted) run->counted(run, message.body);
         if (message.type == IPC_GATE_VAULT_LOST) run_rejoin_vault(run);
         refused |= !run_is_active(run, &message);
         channel_message_close(&message);

@@ -3,6 +3,7 @@
 // whose end is a message of its own.
 #include <errno.h>
 #include <event2/event.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -205,6 +206,26 @@ static int shim_call_exec(struct shim_peer *peer, uint32_t id, const json_t *obj
     return rc;
 }
 
+// ---- counters ----
+
+// Another gate counts from nought. What the one before had counted since it was asked last is lost.
+static void shim_counted(struct run *run, const struct ipc_counters *counters) {
+    struct shim *shim = LIST_ENTRY(run, struct shim, run);
+    if (shim->last_gate != run->gates) metrics_retire(&shim->retired, &shim->last);
+    shim->last_gate = run->gates;
+    memcpy(&shim->last, counters, sizeof(shim->last));
+    struct ipc_counters all = shim->retired;
+    metrics_add(&all, &shim->last);
+    LIST_FOREACH(&shim->peers, node)
+        channel_send(LIST_ENTRY(node, struct shim_peer, list)->fd, IPC_SHIM_COUNTERS, &all, sizeof(all), NULL, 0);
+}
+
+static int shim_call_count(struct shim *shim, struct error *err) {
+    struct role *gate = &shim->run.roles[ROLE_GATE];
+    return gate->pid > 0 ? role_send(gate, IPC_GATE_COUNT, NULL, 0, NULL, 0, err)
+                         : error_set(err, -ESRCH, "the sandbox has no network");
+}
+
 // ---- calls ----
 
 static int shim_call_freeze(struct shim *shim, bool pause, struct error *err) {
@@ -214,9 +235,14 @@ static int shim_call_freeze(struct shim *shim, bool pause, struct error *err) {
     return rc;
 }
 
-static int shim_call_snapshot(struct shim *shim, const json_t *object, struct error *err) {
+// A daemon that has gone meanwhile has not written down that there is a layer; the next one has looked for what is left already.
+static int shim_call_snapshot(struct shim_peer *peer, const json_t *object, struct error *err) {
     const char *folder = json_string_value(json_object_get(object, "folder"));
-    return folder ? sandbox_container_snapshot(shim->container, folder, err) : error_set(err, -EINVAL, "a snapshot without a folder");
+    if (!folder) return error_set(err, -EINVAL, "a snapshot without a folder");
+    int rc = sandbox_container_snapshot(peer->shim->container, folder, err);
+    struct pollfd daemon = {.fd = peer->fd};
+    if (rc == 0 && poll(&daemon, 1, 0) == 1 && daemon.revents & POLLHUP) rc = sandbox_container_drop(folder, err);
+    return rc;
 }
 
 static void shim_call(struct shim_peer *peer, const struct channel_message *message) {
@@ -236,8 +262,9 @@ static void shim_call(struct shim_peer *peer, const struct channel_message *mess
             return;
         case IPC_SHIM_PAUSE: rc = shim_call_freeze(shim, true, &err); break;
         case IPC_SHIM_RESUME: rc = shim_call_freeze(shim, false, &err); break;
-        case IPC_SHIM_SNAPSHOT: rc = shim_call_snapshot(shim, object, &err); break;
+        case IPC_SHIM_SNAPSHOT: rc = shim_call_snapshot(peer, object, &err); break;
         case IPC_SHIM_EXEC: rc = shim_call_exec(peer, call.id, object, message, &err); break;
+        case IPC_SHIM_COUNT: rc = shim_call_count(shim, &err); break;
         case IPC_SHIM_STOP: event_base_loopbreak(shim->run.base); break;
         case IPC_SHIM_VERB_COUNT: break;
         }
@@ -301,6 +328,7 @@ static void shim_accept(evutil_socket_t fd, short what, void *data) {
 int shim_listen(struct shim *shim, struct error *err) {
     struct sockaddr_un name = {.sun_family = AF_UNIX, .sun_path = SHIM_SOCKET};
     shim->run.active = shim_active;
+    shim->run.counted = shim_counted;
     shim->update_event = evtimer_new(shim->run.base, shim_update_late, shim);
     shim->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     unlink(SHIM_SOCKET);
@@ -311,13 +339,16 @@ int shim_listen(struct shim *shim, struct error *err) {
     return 0;
 }
 
-void shim_hang_up(struct shim *shim) {
+void shim_end_commands(struct shim *shim) {
     LIST_FOREACH(&shim->execs, node) {
         struct shim_exec *exec = LIST_ENTRY(node, struct shim_exec, list);
         kill(exec->pid, SIGKILL);
         waitpid(exec->pid, NULL, 0);
         shim_exec_free(exec);
     }
+}
+
+void shim_hang_up(struct shim *shim) {
     LIST_FOREACH(&shim->peers, node) shim_peer_free(LIST_ENTRY(node, struct shim_peer, list));
     if (shim->listen_event) event_free(shim->listen_event);
     if (shim->update_event) event_free(shim->update_event);

@@ -13,6 +13,7 @@ struct shim_link;
 
 struct shim_link_handlers {
     void (*up)(const struct ipc_shim_up *up, void *data); // it runs; once
+    void (*counted)(const struct ipc_counters *counters, void *data); // as IPC_SHIM_COUNT asks for
     // The shim has gone, or its connection has; text: why it could not start, "" if it did not say. Calls under way have been
     // answered with NULL. The link may be freed here.
     void (*gone)(const char *text, void *data);
@@ -38,3 +39,4 @@ void shim_link_forget(struct shim_link *link, const void *data);
 // Ends the shim by force; gone follows. NULL is fine.
 void shim_link_kill(struct shim_link *link);
 void shim_link_free(struct shim_link *link); // NULL is fine; the shim lives on
+void shim_link_reap(void); // those that have ended since their links were freed

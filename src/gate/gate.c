@@ -409,6 +409,7 @@ static void gate_stop(struct gate *gate) {
         struct pollfd main_reads = {.fd = gate->channel, .events = POLLOUT};
         poll(&main_reads, 1, 100);
     }
+    if (gate->journal) gate_send_counters(gate); // the last ones
 }
 
 static void gate_free(struct gate *gate) {

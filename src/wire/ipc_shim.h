@@ -13,6 +13,7 @@ enum ipc_shim_verb {
     IPC_SHIM_RESUME,
     IPC_SHIM_SNAPSHOT, // {"folder": PATH}: the sandbox's own layer is copied to it
     IPC_SHIM_EXEC,     // {"argv": [...], "env": {...}, "cwd": PATH, "user": USER}; its standard streams behind the memory file
+    IPC_SHIM_COUNT,    // IPC_SHIM_COUNTERS comes when the gate has counted
     IPC_SHIM_STOP,     // the sandbox ends, and then the shim
     IPC_SHIM_VERB_COUNT,
 };

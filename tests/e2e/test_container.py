@@ -148,6 +148,8 @@ def test_a_container_has_nothing_of_the_host(engine):
         assert lines[5:9] == ["0", "1", "2", "3"], "a descriptor of ours is inside"  # 3 is what ls opens
         assert "nameserver 192.0.0.1" in text and "127.0.1.1 box.example" in text
         assert {"IMAGE=yes", "PATH=/bin", "HOME=/root", "HOSTNAME=box.example"} <= set(lines)
+        changed = container.sh("echo 192.0.2.7 mine >>/etc/hosts && cat /etc/hosts; echo x 2>/dev/null >/run/penstock/hosts || echo kept")
+        assert changed.endswith("box.example\n192.0.2.7 mine\nkept\n"), changed  # as root of a container may, but not by our folder
         assert not [line for line in lines if line.startswith(("PYTEST", "PENSTOCK", "LANG", "USER"))]
         status = numbers_of_status(container.pid)
         assert status == {"Seccomp": "2", "NoNewPrivs": "1", "CapBnd": "00000000a00405fb", "CapAmb": "0" * 16, "CapInh": "0" * 16}
