@@ -347,6 +347,13 @@ def test_guardrails_of_running_sandboxes(node):
     assert dial_as(65534, PRIVATE, 443) == "open" and dial_as(65534, "127.0.0.1", node.port) == "open"
     assert len(tables()) == 1
 
+    # A firewall that is started again empties all tables.
+    subprocess.run(["nft", "flush", "ruleset"], check=True)
+    end = time.monotonic() + PATIENCE
+    while dial_as(gate[0], PRIVATE, 443) != "ECONNREFUSED":
+        assert time.monotonic() < end, node.said()
+    assert node.said().count("they are back") == 1 and len(tables()) == 1, node.said()
+
     # What cannot be taken changes nothing.
     for egress, says in (("{always_denied: [10.0.0.0/40]}", '"10.0.0.0/40"'), ("{always_denid: []}", '"always_denid"')):
         line = reload(node, egress, good=False)
