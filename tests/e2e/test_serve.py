@@ -19,7 +19,7 @@ import zone
 from node import KEY, Node, free_port, node, probe, root_only, tls  # noqa: F401 (a fixture)
 
 PROGRAM = os.environ.get("PENSTOCK") or os.path.join(lab_module.PROJECT, "build", "penstock")
-UNIT = os.path.join(lab_module.PROJECT, "tools", "systemd")
+UNIT = os.path.join(lab_module.PROJECT, "systemd", "penstock.service.in")
 PUBLIC, OTHER, PRIVATE = "198.51.100.20", "203.0.113.9", "10.9.9.9"
 PATIENCE = 30
 
@@ -232,6 +232,30 @@ def test_sockets_and_words_of_a_service_manager(lab):
         assert "descriptor 3 of LISTEN_FDS is no listening socket" in refused("--state", serve.state, wrap=serve.wrap).split("warning")[-1]
         for listener in [*listeners, notify]:
             listener.close()
+
+
+@root_only
+def test_a_sandbox_under_what_the_unit_allows(node):
+    """Its capabilities, no new privileges, and a file system that is read-only but for the state folder."""
+    with open(UNIT, encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    names = [name for line in lines if line.startswith("CapabilityBoundingSet=") for name in line.split("=")[1].split()]
+    assert "NoNewPrivileges=yes" in lines and "ProtectSystem=strict" in lines and "CAP_SYS_ADMIN" in names
+    kept = ",".join("+" + name[4:].lower() for name in names)
+    script = ("mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro / && ! touch /etc/penstock-test 2>/dev/null && "
+              f"exec setpriv --no-new-privs --bounding-set=-all,{kept} \"$@\"")
+    node.end_daemon()
+    node.serve(wrap=["unshare", "--mount", "--propagation", "slave", "sh", "-c", script, node.state])
+    sandbox = node.create(network={"allowOut": ["both.example"], "denyOut": ["0.0.0.0/0"]})
+    name = {"name": "curl -sS -o /dev/null --max-time 10 https://both.example/"}
+    assert probe(node, sandbox, name) == {"name"}
+    assert node.exec(sandbox, "grep -c . /proc/self/status").exit == 0
+    assert node.call("POST", f"/sandboxes/{sandbox}/pause").status == 204
+    node.good("POST", f"/sandboxes/{sandbox}/connect", {"timeout": 60})
+    node.template("under-the-unit", fromImage="tool", steps=[{"type": "RUN", "args": ["echo built"]}])
+    assert node.remove(sandbox).status == 204
+    node.end_daemon()
+    node.serve()
 
 
 # ---- an ordinary user ----
