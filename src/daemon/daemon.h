@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 
+struct ipc_resolver_start;
 struct learn;
 struct policy_binding;
 struct policy_model;
@@ -30,6 +31,7 @@ struct daemon_run {
     char *const *argv;              // the command, NULL-terminated; of a container it may be NULL: what the image says
     const char *const *dns_servers; // --dns "ADDR[:PORT]", "[ADDR6]:PORT"
     size_t dns_server_count;
+    const struct ipc_resolver_start *servers; // what these and the configuration come to; NULL: not known yet
     const char *const *reads, *const *writes;
     size_t read_count, write_count;
     int log_fd;  // decision log, or -1

@@ -21,6 +21,7 @@ struct run {
     struct policy *policy, *previous;
     struct credentials *credentials; // NULL: nothing is bound
     struct ipc_resolver_start servers;
+    uint32_t users;                  // of a node: its first number for gates and resolvers (net/guard.h); else 0
     struct nameserver_probe probe;
     void (*active)(struct run *run, const struct ipc_active *report); // a policy is in force everywhere; or NULL
     void (*counted)(struct run *run, const struct ipc_counters *counters); // the gate, as IPC_GATE_COUNT asks for; or NULL
@@ -108,6 +109,8 @@ int run_await_namespaces(struct run *run, struct error *err);
 int run_await_roles(struct run *run, struct error *err);
 // The resolver, to which the questions that wait for it are given.
 int run_start_late_resolver(struct run *run, struct error *err);
+// The resolver asks these from now on.
+int run_set_servers(struct run *run, const struct ipc_resolver_start *servers, struct error *err);
 int run_send_policy(struct run *run, bool keep_existing, struct error *err);
 // Where credentials are bound, before or after: the vault's rules and the gate's are numbered alike, so both change at once,
 // and a gate is told of another vault with the policy. Takes credentials (NULL: none are bound any more), also if it fails.

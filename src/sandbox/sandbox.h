@@ -178,6 +178,7 @@ int sandbox_container_signal(struct sandbox_container *container, int signal); /
 // A copy of what the container has changed, as a layer that others can be made from. The folder must not be there; it is
 // there with all or not at all. The container stands still meanwhile.
 int sandbox_container_snapshot(struct sandbox_container *container, const char *layer_folder, struct error *err);
+int sandbox_container_drop(const char *layer_folder, struct error *err); // removes such a layer
 // Ends it and removes what create made; waits for its processes, those of commands too. NULL is fine.
 void sandbox_container_free(struct sandbox_container *container);
 // The same for a container whose holder died, at whatever moment; removes the folder too. Can be repeated. 0, or a negative
