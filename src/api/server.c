@@ -132,13 +132,18 @@ static int parse_address(const char *address, struct addr *ret_addr, uint16_t *r
     return 0;
 }
 
+int api_parse_address(const char *address, struct addr *ret_addr, uint16_t *ret_port, struct error *err) {
+    if (parse_address(address, ret_addr, ret_port) == 0) return 0;
+    return error_set(err, -EINVAL, "\"%s\" is no place to listen; write ADDR:PORT or [ADDR6]:PORT", address);
+}
+
 int api_bind(const char *address, uint16_t *ret_port, struct error *err) {
     struct addr addr;
     uint16_t port;
     struct sockaddr_storage sockaddr;
     int on = 1;
-    if (parse_address(address, &addr, &port) < 0)
-        return error_set(err, -EINVAL, "\"%s\" is no place to listen; write ADDR:PORT or [ADDR6]:PORT", address);
+    int rc = api_parse_address(address, &addr, &port, err);
+    if (rc < 0) return rc;
     socklen_t len = addr_to_sockaddr(&addr, port, &sockaddr);
     AUTO_CLOSE int fd = socket(sockaddr.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||

@@ -69,17 +69,21 @@ static void build_taken(const struct ipc_shim_done *done, void *data) {
     struct building *building = data;
     struct error err = {0};
     if (!done || done->status < 0) {
+        node_remove_layer(building->node, building->layer);
         build_fails(building, done ? done->text : "the sandbox ended meanwhile");
         return;
     }
     json_array_insert_new(building->layers, 0, json_string(building->layer));
     AUTO_FREE char *layers = json_dumps(building->layers, JSON_COMPACT), *config = json_dumps(building->config, JSON_COMPACT);
+    AUTO_FREE char *before = node_template_layers(building->node, building->template_id);
     int rc = layers && config ? store_build_finish(building->node->store, building->id, layers, config, 0, &err)
                               : error_set(&err, -ENOMEM, "out of memory");
     if (rc < 0) {
+        node_remove_layer(building->node, building->layer);
         build_fails(building, err.text);
         return;
     }
+    node_remove_layers(building->node, before);
     node_end(building->sandbox, build_ended, building);
 }
 

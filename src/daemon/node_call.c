@@ -173,7 +173,7 @@ static void node_update(void *data, struct api_call *call, const struct store_sa
     struct node_wait *wait = wait_new(node, call, row->id);
     if (!wait) return;
     int rc = store_policy_stage(node->store, row->id, update->policy, update->dialect, &wait->generation, &err);
-    json_t *argument = rc == 0 ? node_policy_json(node, update->policy, update->dialect, wait->generation) : NULL;
+    json_t *argument = rc == 0 ? node_policy_json(&node->config, update->policy, update->dialect, wait->generation) : NULL;
     if (rc == 0 && argument) {
         json_object_set_new(argument, "keep", json_boolean(update->keep_existing));
         rc = shim_link_call(wait->sandbox->link, IPC_SHIM_POLICY, argument, NULL, updated, NULL, wait, &err);
@@ -268,15 +268,15 @@ static void node_exec(void *data, struct api_call *call, const struct store_sand
 
 // ---- what its policy says ----
 
-static int explain_compile(const struct node *node, const struct store_sandbox *row, struct policy **ret_policy,
-                           struct error *err) {
+int node_compile(const struct node_config *config, const struct store_sandbox *row, struct policy **ret_policy, struct error *err) {
     AUTO_FREE struct addr *own = NULL;
     size_t own_count = 0;
     struct shim_policy policy = {0};
     struct policy_warnings warnings = {0};
-    json_t *object = node_policy_json(node, row->policy, row->dialect, row->generation);
+    json_t *object = node_policy_json(config, row->policy, row->dialect, row->generation);
     int rc = host_addresses(&own, &own_count, err);
     if (rc == 0) rc = shim_policy_read(object, row->type, &policy, err);
+    if (rc == 0) policy.model->known = true;
     if (rc == 0) rc = policy_compile(policy.model, &policy.node, own, own_count, row->generation, ret_policy, &warnings, err);
     policy_warnings_done(&warnings);
     shim_policy_done(&policy);
@@ -289,7 +289,7 @@ static void node_explain(void *data, struct api_call *call, const struct store_s
     struct request request;
     struct error err = {0};
     int rc = request_parse(url, strlen(url), &request, &err);
-    if (rc == 0) rc = explain_compile(data, row, &policy, &err);
+    if (rc == 0) rc = node_compile(&((struct node *)data)->config, row, &policy, &err);
     if (rc < 0) {
         api_reply_errno(call, rc, err.text);
         return;

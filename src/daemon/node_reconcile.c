@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A daemon that starts finds the sandboxes of the last one by their rows and folders. What was running and still answers runs
 // on, under the policy that its shim enforces; an update that a crash cut in two is brought to the end that the shim knows.
-// Anything else is cleaned up: nothing that was half made comes up by itself.
+// Anything else is cleaned up: nothing that was half made comes up by itself. A shim that is about to start has died with its
+// daemon, and one that was taking a snapshot for it throws that away.
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -10,10 +11,6 @@
 
 #include "base/mem.h"
 #include "daemon/node.h"
-
-void node_renew(struct node *node) {
-    LIST_FOREACH(&node->sandboxes, at) node_push_policy(LIST_ENTRY(at, struct node_sandbox, list));
-}
 
 // The list is read before anything in it is changed.
 struct reconcile {
@@ -33,21 +30,38 @@ static int reconcile_row(const struct store_sandbox *row, void *data) {
 static int reconcile_one(struct node *node, const char *id, struct error *err) {
     struct store_sandbox row = {0};
     int rc = store_sandbox_get(node->store, id, &row, err);
-    if (rc == 0) rc = node_adopt(node, &row, err);
+    if (rc == 0) rc = node_adopt(node, id, row.type, row.state == STORE_RUNNING || row.state == STORE_PAUSED, false, err);
     store_sandbox_done(&row);
     return rc;
 }
 
-// Folders without a row: sandboxes that built templates, and those whose row could not be written.
-static void reconcile_folders(struct node *node) {
+typedef int reconcile_folder(struct node *node, const char *name, const char *path, struct error *err);
+
+static int reconcile_folders(struct node *node, const char *name, reconcile_folder *each, struct error *err) {
     AUTO_FREE char *path = NULL;
-    DIR *folder = asprintf(&path, "%s/sandboxes", node->state) < 0 ? NULL : opendir(path);
-    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+    DIR *folder = asprintf(&path, "%s/%s", node->state, name) < 0 ? NULL : opendir(path);
+    int rc = folder ? 0 : error_set(err, -errno, "\"%s/%s\" cannot be read: %s", node->state, name, strerror(errno));
+    for (struct dirent *entry; rc == 0 && (entry = readdir(folder));) {
         AUTO_FREE char *one = NULL;
-        if (entry->d_name[0] == '.' || node_find(node, entry->d_name) || asprintf(&one, "%s/%s", path, entry->d_name) < 0) continue;
-        node_sweep(node, entry->d_name, one, NULL, NULL);
+        if (entry->d_name[0] == '.') continue;
+        rc = asprintf(&one, "%s/%s", path, entry->d_name) < 0 ? error_set(err, -ENOMEM, "out of memory")
+                                                              : each(node, entry->d_name, one, err);
     }
     if (folder) closedir(folder);
+    return rc;
+}
+
+// Without a row: sandboxes that built templates, which may run still.
+static int reconcile_hidden(struct node *node, const char *name, const char *path, struct error *err) {
+    (void)path;
+    return strlen(name) >= STORE_ID_SIZE || node_find(node, name) ? 0 : node_adopt(node, name, POLICY_TYPE_CONTAINER, false, true, err);
+}
+
+static int reconcile_layer(struct node *node, const char *name, const char *path, struct error *err) {
+    (void)name;
+    int used = store_layer_used(node->store, path, err);
+    if (used == 0) node_sweep(node, "-", path, NULL, NULL);
+    return used < 0 ? used : 0;
 }
 
 int node_reconcile(struct node *node, struct error *err) {
@@ -57,6 +71,6 @@ int node_reconcile(struct node *node, struct error *err) {
     if (rc == 0) rc = store_sandbox_list(node->store, &all, reconcile_row, &reconcile, err);
     for (size_t i = 0; rc == 0 && i < reconcile.count; i++) rc = reconcile_one(node, reconcile.ids[i], err);
     free(reconcile.ids);
-    if (rc == 0) reconcile_folders(node);
-    return rc;
+    if (rc == 0) rc = reconcile_folders(node, "sandboxes", reconcile_hidden, err);
+    return rc == 0 ? reconcile_folders(node, "layers", reconcile_layer, err) : rc;
 }

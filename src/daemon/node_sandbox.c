@@ -21,9 +21,11 @@
 
 #include "base/mem.h"
 #include "daemon/shim.h"
+#include "sandbox/sandbox.h"
 
 #define NODE_START_S 60  // from layers
-#define NODE_PULL_S 900  // with an image to be fetched
+#define NODE_PULL_S 900  // with an image to be fetched; or of one that is busy when it is found again
+#define NODE_RETRY_S 10  // at most, between two attempts to remove something
 
 // ---- sweeping ----
 
@@ -48,10 +50,11 @@ static void sweep_done(evutil_socket_t fd, short what, void *data) {
     (void)fd, (void)what;
     struct node_sweeper *sweeper = data;
     int status = -1;
-    if (waitpid(sweeper->pid, &status, WNOHANG) <= 0) return;
+    if (waitpid(sweeper->pid, &status, WNOHANG) <= 0) return; // of one that is traced the tracer hears first
     node_ended *ended = sweeper->ended;
     void *ended_data = sweeper->data;
     sweep_free(sweeper);
+    shim_link_reap();
     if (ended) ended(status == 0 ? NULL : "something of the sandbox could not be removed; the daemon's log says what", ended_data);
 }
 
@@ -73,7 +76,7 @@ void node_sweep(struct node *node, const char *id, const char *folder, node_ende
     int rc = posix_spawn(&sweeper->pid, "/proc/self/exe", NULL, &attributes, argv, environ);
     posix_spawnattr_destroy(&attributes);
     sweeper->pidfd = rc == 0 ? (int)syscall(SYS_pidfd_open, sweeper->pid, 0) : -1;
-    sweeper->event = sweeper->pidfd >= 0 ? event_new(node->base, sweeper->pidfd, EV_READ, sweep_done, sweeper) : NULL;
+    sweeper->event = sweeper->pidfd >= 0 ? event_new(node->base, sweeper->pidfd, EV_READ | EV_PERSIST, sweep_done, sweeper) : NULL;
     if (sweeper->event && event_add(sweeper->event, NULL) == 0) return;
     if (rc == 0) waitpid(sweeper->pid, NULL, 0); // then it is done, whatever it says
     sweep_free(sweeper);
@@ -103,7 +106,9 @@ static void sandbox_free(struct node_sandbox *sandbox) {
     free(sandbox->counters);
     if (sandbox->timer) event_free(sandbox->timer);
     LIST_FOREACH(&sandbox->enders, at) free(LIST_ENTRY(at, struct node_ender, list));
+    free(sandbox->policy);
     free(sandbox->folder);
+    free(sandbox->layers);
     free(sandbox);
 }
 
@@ -116,17 +121,48 @@ static void sandbox_stored(const struct node_sandbox *sandbox, int rc, const str
     if (rc < 0 && rc != -ENOENT) sandbox_say(sandbox, err->text);
 }
 
+// Its row, and what nobody needs without it.
+static void sandbox_forget(struct node_sandbox *sandbox) {
+    struct node *node = sandbox->node;
+    struct store_sandbox row = {0};
+    struct error err = {0};
+    AUTO_FREE char *layers = TAKE_POINTER(sandbox->layers);
+    if (!sandbox->hidden) {
+        if (store_sandbox_get(node->store, sandbox->id, &row, &err) == 0) layers = TAKE_POINTER(row.layers);
+        store_sandbox_done(&row);
+        sandbox_stored(sandbox, store_sandbox_remove(node->store, sandbox->id, &err), &err);
+    }
+    node_remove_layers(node, layers);
+}
+
+// Whoever waits is told. What could not be removed is tried again: its process may be about to end.
 static void sandbox_swept(const char *failure, void *data) {
     struct node_sandbox *sandbox = data;
+<<<<<<< HEAD
     struct error err = {0};
     if (failure) sandbox_say(sandbox, failure);
     if (!failure && !sandbox->hidden) sandbox_stored(sandbox, store_sandbox_remove(sandbox->node->store, sandbox->id, &err), &err);
     if (sandbox->started) sandbox->started(sandbox, sandbox->status ? sandbox->status : 500, sandbox->failure, sandbox->started_data);
+=======
+    if (failure && !sandbox->retry_s) sandbox_say(sandbox, failure);
+    if (!failure) sandbox_forget(sandbox);
+    node_started *started = TAKE_POINTER(sandbox->started);
+    if (started) started(sandbox, 500, sandbox->failure, sandbox->started_data);
+>>>>>>> n-shim
     LIST_FOREACH(&sandbox->enders, at) {
         struct node_ender *ender = LIST_ENTRY(at, struct node_ender, list);
+        list_remove(&ender->list);
         if (ender->ended) ender->ended(failure, ender->data);
+        free(ender);
     }
-    sandbox_free(sandbox);
+    if (failure) {
+        sandbox->retry_s = sandbox->retry_s ? sandbox->retry_s * 2 : 1;
+        if (sandbox->retry_s > NODE_RETRY_S) sandbox->retry_s = NODE_RETRY_S;
+        const struct timeval later = {.tv_sec = sandbox->retry_s};
+        event_add(sandbox->timer, &later);
+    } else {
+        sandbox_free(sandbox);
+    }
 }
 
 static void sandbox_sweep(struct node_sandbox *sandbox) {
@@ -152,17 +188,17 @@ static void sandbox_gone(int failure, const char *text, void *data) {
 
 static void sandbox_timer(evutil_socket_t fd, short what, void *data);
 
-static struct node_sandbox *sandbox_new(struct node *node, const struct store_sandbox *row) {
+static struct node_sandbox *sandbox_new(struct node *node, const char *id, enum policy_type type) {
     struct node_sandbox *sandbox = NEW(struct node_sandbox);
     if (!sandbox) return NULL;
     sandbox->node = node;
     list_init(&sandbox->enders);
     list_append(&node->sandboxes, &sandbox->list);
     node->sandbox_count++;
-    snprintf(sandbox->id, sizeof(sandbox->id), "%s", row->id);
-    sandbox->type = row->type;
+    snprintf(sandbox->id, sizeof(sandbox->id), "%s", id);
+    sandbox->type = type;
     sandbox->timer = evtimer_new(node->base, sandbox_timer, sandbox);
-    if (asprintf(&sandbox->folder, "%s/sandboxes/%s", node->state, row->id) < 0) sandbox->folder = NULL;
+    if (asprintf(&sandbox->folder, "%s/sandboxes/%s", node->state, id) < 0) sandbox->folder = NULL;
     if (sandbox->timer && sandbox->folder) return sandbox;
     sandbox_free(sandbox);
     return NULL;
@@ -211,6 +247,10 @@ static void sandbox_timer(evutil_socket_t fd, short what, void *data) {
     struct node_sandbox *sandbox = data;
     struct store_sandbox row = {0};
     struct error err = {0};
+    if (sandbox->retry_s) {
+        sandbox_sweep(sandbox);
+        return;
+    }
     if (!sandbox->up || sandbox->ending) {
         snprintf(sandbox->failure, sizeof(sandbox->failure), "it took too long to start");
         shim_link_kill(sandbox->link);
@@ -233,11 +273,23 @@ void node_set_timer(struct node_sandbox *sandbox, int64_t end_us) {
 
 // ---- start ----
 
-json_t *node_policy_json(const struct node *node, const char *policy, enum policy_dialect dialect, uint64_t generation) {
+static json_t *node_servers(const struct ipc_resolver_start *servers) {
+    json_t *array = json_array();
+    for (uint32_t i = 0; i < servers->count; i++) {
+        const struct ipc_resolver_server *server = &servers->servers[i];
+        char text[ADDR_TEXT_SIZE];
+        bool ipv6 = server->address.family == ADDR_IPV6;
+        json_array_append_new(array, json_sprintf(ipv6 ? "[%s]:%d" : "%s:%d", addr_format(&server->address, text), server->port));
+    }
+    return array;
+}
+
+json_t *node_policy_json(const struct node_config *config, const char *policy, enum policy_dialect dialect, uint64_t generation) {
     static const char *const words[] = {[POLICY_DIALECT_NETWORK] = "network", [POLICY_DIALECT_E2B] = "e2b",
                                         [POLICY_DIALECT_NATIVE] = "native"};
-    return json_pack("{s:s,s:s,s:s?,s:s?,s:I}", "policy", policy, "dialect", words[dialect], "node", node->node_text, "node_name",
-                     node->node_name, "generation", (json_int_t)generation);
+    return json_pack("{s:s,s:s,s:s?,s:s?,s:O,s:o,s:I}", "policy", policy, "dialect", words[dialect], "node", config->text,
+                     "node_name", config->name, "variables", config->variables, "dns", node_servers(&config->servers), "generation",
+                     (json_int_t)generation);
 }
 
 static json_t *node_texts(char *const *texts, size_t count) {
@@ -270,19 +322,20 @@ static void node_put_config(json_t *spec, const struct store_sandbox *row) {
     json_decref(own);
 }
 
-static int node_write_spec(const struct node_sandbox *sandbox, const struct store_sandbox *row, struct error *err) {
+static int node_write_spec(struct node_sandbox *sandbox, const struct store_sandbox *row, struct error *err) {
     const struct node *node = sandbox->node;
-    const struct policy_node *config = &node->config;
+    const struct policy_node *config = &node->config.node;
     AUTO_FREE char *path = NULL, *images = NULL;
-    json_t *spec = node_policy_json(node, row->policy, row->dialect, row->generation ? row->generation : 1);
+    json_t *spec = node_policy_json(&node->config, row->policy, row->dialect, row->generation ? row->generation : 1);
+    sandbox->renewals = node->renewals;
     json_t *layers = json_loads(row->layers ? row->layers : "[]", 0, NULL);
     json_t *more = asprintf(&path, "%s/" SHIM_SPEC, sandbox->folder) < 0 || asprintf(&images, "%s/images", node->state) < 0 ? NULL :
-        json_pack("{s:s,s:s,s:s?,s:o,s:i,s:i,s:i,s:s?,s:s,s:o,s:o,s:o}", "id", row->id, "type", policy_type_info(row->type)->word,
+        json_pack("{s:s,s:s,s:s?,s:o,s:i,s:i,s:i,s:s?,s:s,s:b,s:I,s:o,s:o}", "id", row->id, "type", policy_type_info(row->type)->word,
                   "image", sandbox->cold ? row->image : NULL, "layers", layers ? layers : json_array(), "memory_mb",
                   (int)(row->memory_mb ? row->memory_mb : config->memory_mb ? config->memory_mb : 512), "cpu_count",
                   (int)(row->cpu_count ? row->cpu_count : config->cpu_count ? config->cpu_count : 1), "pids",
-                  (int)(config->pids ? config->pids : 1024), "upstream_ca", node->upstream_ca, "images", images, "dns",
-                  node_texts((char *const *)(uintptr_t)node->dns, node->dns_count), "mirrors", node_mirrors(config), "plain_http",
+                  (int)(config->pids ? config->pids : 1024), "upstream_ca", node->upstream_ca, "images", images, "local",
+                  config->local_images, "users", (json_int_t)node_guard_users(node), "mirrors", node_mirrors(config), "plain_http",
                   node_texts(config->plain_http, config->plain_http_count));
     int rc = spec && more && json_object_update(spec, more) == 0 ? 0 : -ENOMEM;
     if (rc == 0) node_put_config(spec, row);
@@ -330,11 +383,13 @@ static int sandbox_store_found(struct node_sandbox *sandbox, const struct ipc_sh
         rc = up->generation >= staged ? store_policy_activate(store, sandbox->id, staged, err)
                                       : store_policy_drop(store, sandbox->id, staged, err);
     if (rc == -ENOENT) rc = 0;
-    if (rc == 0) rc = store_sandbox_set_state(store, sandbox->id, up->paused ? STORE_PAUSED : STORE_RUNNING, err);
     if (rc == 0) rc = store_sandbox_get(store, sandbox->id, &row, err);
-    if (rc == 0) node_set_timer(sandbox, row.end_us);
+    int64_t end = row.end_us;
+    // Resumed, and its new end is not known.
+    if (rc == 0 && row.state == STORE_PAUSED && !up->paused) end = row.timeout_s ? store_now_us() + (int64_t)row.timeout_s * 1000000 : 0;
     store_sandbox_done(&row);
-    if (rc == 0) node_push_policy(sandbox);
+    if (rc == 0) rc = store_sandbox_set_state_end(store, sandbox->id, up->paused ? STORE_PAUSED : STORE_RUNNING, end, err);
+    if (rc == 0) node_set_timer(sandbox, end);
     return rc;
 }
 
@@ -346,6 +401,7 @@ static void sandbox_up(const struct ipc_shim_up *up, void *data) {
     sandbox->paused = up->paused;
     event_del(sandbox->timer);
     int rc = sandbox->adopted ? sandbox_store_found(sandbox, up, &err) : sandbox_store_up(sandbox, &err);
+    if (rc == 0 && sandbox->renewals != sandbox->node->renewals) node_push_policy(sandbox);
     if (rc < 0) {
         snprintf(sandbox->failure, sizeof(sandbox->failure), "%s", err.text);
         node_end(sandbox, NULL, NULL);
@@ -359,13 +415,22 @@ static const struct shim_link_handlers sandbox_handlers = {.up = sandbox_up, .co
 
 int node_boot(struct node *node, const struct store_sandbox *row, bool hidden, node_started *started, void *data,
               struct node_sandbox **ret_sandbox, struct error *err) {
-    uint32_t most = node->config.max_sandboxes ? node->config.max_sandboxes : 1000;
+    if (!sandbox_identity().from_root)
+        return error_set(err, -ENOSYS, "a node's sandboxes are containers, which need root (cgroups, ranges of users, overlays); run "
+                         "`penstock serve` as root, or use `penstock run`, which needs no node");
+    uint32_t most = node->config.node.max_sandboxes ? node->config.node.max_sandboxes : 1000;
     if (node->sandbox_count >= most)
         return error_set(err, -EAGAIN, "this node has %u sandboxes, which is its limit (node.sandboxes); remove one", most);
-    struct node_sandbox *sandbox = sandbox_new(node, row);
+    struct node_sandbox *sandbox = sandbox_new(node, row->id, row->type);
     if (!sandbox) return error_set(err, -ENOMEM, "out of memory");
     sandbox->hidden = hidden;
+    sandbox->layers = hidden && row->layers ? strdup(row->layers) : NULL;
     sandbox->cold = row->image && (!row->layers || strcmp(row->layers, "[]") == 0);
+    sandbox->dialect = row->dialect;
+    if (hidden && !(sandbox->policy = strdup(row->policy))) {
+        sandbox_free(sandbox);
+        return error_set(err, -ENOMEM, "out of memory");
+    }
     int rc = hidden ? 0 : store_sandbox_insert(node->store, row, err);
     bool inserted = rc == 0 && !hidden;
     if (rc == 0 && mkdir(sandbox->folder, 0700) < 0) rc = error_set(err, -errno, "%s: %s", sandbox->folder, strerror(errno));
@@ -390,37 +455,74 @@ int node_boot(struct node *node, const struct store_sandbox *row, bool hidden, n
 
 // ---- of another daemon ----
 
+struct node_push {
+    struct node *node;
+    char id[STORE_ID_SIZE];
+};
+
+static void push_again(evutil_socket_t fd, short what, void *data) {
+    (void)fd, (void)what;
+    struct node_push *push = data;
+    struct node_sandbox *sandbox = node_find(push->node, push->id);
+    if (sandbox) node_push_policy(sandbox);
+    free(push);
+}
+
+// An update is under way, that was judged by the configuration before.
+static bool sandbox_push_later(const struct node_sandbox *sandbox) {
+    static const struct timeval moment = {.tv_usec = 50000};
+    struct node_push *push = NEW(struct node_push);
+    if (!push) return false;
+    push->node = sandbox->node;
+    memcpy(push->id, sandbox->id, sizeof(push->id));
+    if (event_base_once(sandbox->node->base, -1, EV_TIMEOUT, push_again, push, &moment) == 0) return true;
+    free(push);
+    return false;
+}
+
 static void sandbox_pushed(const struct ipc_shim_done *done, void *data) {
     struct node_sandbox *sandbox = data;
-    if (done && done->status < 0) sandbox_say(sandbox, done->text);
+    if (!done || done->status == 0 || (done->status == -EBUSY && sandbox_push_later(sandbox))) return;
+    sandbox_say(sandbox, done->text);
+}
+
+static int push_policy(struct node_sandbox *sandbox, const char *policy, enum policy_dialect dialect, uint64_t generation,
+                       struct error *err) {
+    json_t *argument = node_policy_json(&sandbox->node->config, policy, dialect, generation);
+    int rc = argument && json_object_set_new(argument, "known", json_true()) == 0 ? 0 : error_set(err, -ENOMEM, "out of memory");
+    if (rc == 0) rc = shim_link_call(sandbox->link, IPC_SHIM_POLICY, argument, NULL, sandbox_pushed, NULL, sandbox, err);
+    json_decref(argument);
+    return rc;
 }
 
 void node_push_policy(struct node_sandbox *sandbox) {
     struct store_sandbox row = {0};
     struct error err = {0};
-    if (!sandbox->up || sandbox->ending || sandbox->hidden) return;
-    int rc = store_sandbox_get(sandbox->node->store, sandbox->id, &row, &err);
-    json_t *argument = rc == 0 ? node_policy_json(sandbox->node, row.policy, row.dialect, row.generation) : NULL;
-    if (rc == 0 && argument) rc = shim_link_call(sandbox->link, IPC_SHIM_POLICY, argument, NULL, sandbox_pushed, NULL, sandbox, &err);
+    if (!sandbox->up || sandbox->ending) return; // it is told when it is up
+    sandbox->renewals = sandbox->node->renewals;
+    int rc = sandbox->hidden ? 0 : store_sandbox_get(sandbox->node->store, sandbox->id, &row, &err);
+    if (rc == 0)
+        rc = sandbox->hidden ? push_policy(sandbox, sandbox->policy, sandbox->dialect, 1, &err)
+                             : push_policy(sandbox, row.policy, row.dialect, row.generation, &err);
     if (rc < 0) sandbox_say(sandbox, err.text);
-    json_decref(argument);
     store_sandbox_done(&row);
 }
 
-int node_adopt(struct node *node, const struct store_sandbox *row, struct error *err) {
-    struct node_sandbox *sandbox = sandbox_new(node, row);
+int node_adopt(struct node *node, const char *id, enum policy_type type, bool keep, bool hidden, struct error *err) {
+    struct node_sandbox *sandbox = sandbox_new(node, id, type);
     struct error why;
     if (!sandbox) return error_set(err, -ENOMEM, "out of memory");
     sandbox->adopted = true;
-    bool half = row->state != STORE_RUNNING && row->state != STORE_PAUSED;
+    sandbox->hidden = hidden;
+    sandbox->renewals = node->renewals - 1; // of another daemon
     if (shim_link_connect(node->base, sandbox->folder, &sandbox_handlers, sandbox, &sandbox->link, &why) < 0) {
-        if (!half) sandbox_say(sandbox, "it did not outlive the daemon");
+        if (keep) sandbox_say(sandbox, "it did not outlive the daemon");
         sandbox_sweep(sandbox);
         return 0;
     }
-    const struct timeval patience = {.tv_sec = NODE_START_S};
+    const struct timeval patience = {.tv_sec = NODE_PULL_S};
     event_add(sandbox->timer, &patience);
-    if (half) node_end(sandbox, NULL, NULL); // by force: it is not up for us
+    if (!keep) node_end(sandbox, NULL, NULL); // by force: it is not up for us
     return 0;
 }
 

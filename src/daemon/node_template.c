@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Snapshots, forks and template builds: all of them end as a layer, a folder below layers/, which is there as a whole before a
-// row names it. What a crash leaves behind without a row is removed when nothing needs it.
+// row names it. It goes with the last row that names it, at once or, after a crash, when the daemon starts.
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "daemon/node_exec.h"
@@ -23,12 +24,40 @@ static char *layers_with(const char *layers, const char *top) {
     return text;
 }
 
-static void layer_remove(struct node *node, const char *folder) {
+// By a sandbox that builds a template.
+static bool layer_is_built_on(const struct node *node, const char *folder) {
+    LIST_FOREACH(&node->sandboxes, at) {
+        const struct node_sandbox *sandbox = LIST_ENTRY(at, struct node_sandbox, list);
+        if (sandbox->layers && strstr(sandbox->layers, folder)) return true;
+    }
+    return false;
+}
+
+void node_remove_layer(struct node *node, const char *folder) {
+    static const char *const ends[] = {"", ".part", ".part.links"}; // of one that is being made, too
     AUTO_FREE char *layers = NULL;
     struct error err = {0};
     // Images are kept: the next cold start needs them.
     if (asprintf(&layers, "%s/layers/", node->state) < 0 || strncmp(folder, layers, strlen(layers)) != 0) return;
-    if (store_layer_used(node->store, folder, &err) == 0) node_sweep(node, "-", folder, NULL, NULL);
+    if (layer_is_built_on(node, folder) || store_layer_used(node->store, folder, &err) != 0) return;
+    for (size_t i = 0; i < ARRAY_LENGTH(ends); i++) {
+        AUTO_FREE char *path = NULL;
+        if (asprintf(&path, "%s%s", folder, ends[i]) >= 0 && access(path, F_OK) == 0) node_sweep(node, "-", path, NULL, NULL);
+    }
+}
+
+void node_remove_layers(struct node *node, const char *layers) {
+    json_t *array = layers ? json_loads(layers, 0, NULL) : NULL;
+    for (size_t i = 0; i < json_array_size(array); i++) node_remove_layer(node, json_string_value(json_array_get(array, i)));
+    json_decref(array);
+}
+
+char *node_template_layers(const struct node *node, const char *id) {
+    struct store_template item = {0};
+    struct error err;
+    char *layers = store_template_get(node->store, id, &item, &err) == 0 ? TAKE_POINTER(item.layers) : NULL;
+    store_template_done(&item);
+    return layers;
 }
 
 // ---- snapshot ----
@@ -53,11 +82,13 @@ static void snapshot_taken(const struct ipc_shim_done *done, void *data) {
     struct snapshot *snapshot = data;
     struct store *store = snapshot->node->store;
     struct error err = {0};
+    AUTO_FREE char *before = snapshot->replaces ? node_template_layers(snapshot->node, snapshot->item.id) : NULL;
     int rc = !done ? error_set(&err, -EIO, "the sandbox ended meanwhile") : done->status < 0 ? error_set(&err, done->status, "%s", done->text) : 0;
     if (rc == 0) rc = snapshot->replaces ? store_template_replace(store, &snapshot->item, &err) : store_template_insert(store, &snapshot->item, &err);
     if (rc == 0) api_reply_snapshot(snapshot->call, &snapshot->item);
     else api_reply_errno(snapshot->call, rc, err.text);
-    if (rc < 0) layer_remove(snapshot->node, snapshot->layer);
+    if (rc < 0) node_remove_layer(snapshot->node, snapshot->layer);
+    else node_remove_layers(snapshot->node, before);
     snapshot_free(snapshot);
 }
 
@@ -143,7 +174,7 @@ static void forking_ends(struct forking *forking) {
     if (forked) api_reply_forks(forking->call, forked, forking->count);
     else api_reply_error(forking->call, 500, "out of memory");
     free(forked);
-    layer_remove(forking->node, forking->layer); // if none of them needs it
+    node_remove_layer(forking->node, forking->layer); // if none of them needs it
     forking_free(forking);
 }
 
@@ -159,6 +190,7 @@ static void fork_taken(const struct ipc_shim_done *done, void *data) {
     struct forking *forking = data;
     if (!done || done->status < 0) {
         api_reply_errno(forking->call, done ? done->status : -EIO, done ? done->text : "the sandbox ended meanwhile");
+        node_remove_layer(forking->node, forking->layer);
         forking_free(forking);
         return;
     }
@@ -218,10 +250,8 @@ void node_call_fork(void *data, struct api_call *call, const struct store_sandbo
 void node_call_remove_template(void *data, struct api_call *call, const struct store_template *item) {
     struct node *node = data;
     struct error err = {0};
-    json_t *layers = json_loads(item->layers ? item->layers : "[]", 0, NULL);
     int rc = store_template_remove(node->store, item->id, &err);
-    for (size_t i = 0; rc == 0 && i < json_array_size(layers); i++) layer_remove(node, json_string_value(json_array_get(layers, i)));
-    json_decref(layers);
+    if (rc == 0) node_remove_layers(node, item->layers);
     if (rc == 0) api_reply_done(call);
     else api_reply_errno(call, rc, err.text);
 }

@@ -43,9 +43,11 @@ static int run_prepare(struct run *run, struct error *err) {
     if (rc == 0 && !options->quiet) run_print_warnings(&warnings);
     policy_warnings_done(&warnings);
     if (rc < 0) return rc;
+    options->model->known = true;
     size_t configured = options->dns_server_count == 0 && options->node ? options->node->dns_server_count : 0;
     const char *const *texts = configured ? (const char *const *)options->node->dns_servers : options->dns_servers;
-    rc = nameserver_collect(texts, configured ? configured : options->dns_server_count, &run->servers, err);
+    if (options->servers) run->servers = *options->servers;
+    else rc = nameserver_collect(texts, configured ? configured : options->dns_server_count, &run->servers, err);
     if (rc < 0) return rc;
     if (run->servers.count == 0 && policy_facts(run->policy).has_names) {
         return error_set(err, -ENOENT, "DNS server: /etc/resolv.conf names none and the policy allows host names; give one "

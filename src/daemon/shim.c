@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -121,11 +122,12 @@ static int shim_start(struct shim *shim, const char *folder, struct error *err) 
     if (rc == 0) rc = shim_open_log(shim, err);
     if (rc < 0) return rc;
     shim->options = (struct daemon_run){.model = shim->spec.policy.model, .node = &shim->spec.policy.node, .quiet = true,
-                                        .dns_servers = shim->spec.servers, .dns_server_count = shim->spec.server_count,
+                                        .servers = &shim->spec.policy.servers,
                                         .log_fd = shim->log, .upstream_ca = shim->spec.upstream_ca};
     rc = run_init(run, &shim->options, shim->spec.id, err);
     if (rc == 0 && (rc = decision_log_bound(run->log, SHIM_LOG, SHIM_LOG_MAX)) < 0)
         error_set(err, rc, "%s: %s", SHIM_LOG, strerror(-rc));
+    run->users = shim->spec.users;
     if (rc == 0) rc = run_open(run, err);
     if (rc == 0) rc = run_fill_placeholders(run, err);
     if (rc == 0) rc = run_begin(run, err);
@@ -176,6 +178,14 @@ static void shim_say(int fd, int status, const struct error *err) {
     channel_send(fd, IPC_SHIM_DONE, &message, sizeof(message), NULL, 0);
 }
 
+// As long as we live nobody clears our folder (sandbox_container_clean waits for the lock), so that whoever has done so knows
+// that our roles are gone too.
+static int shim_lock(struct error *err) {
+    int fd = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == 0) return 0;
+    return error_set(err, -EBUSY, "the sandbox's folder is being removed: %s", strerror(errno));
+}
+
 int shim_main(const char *folder) {
     struct error err = {0};
     struct shim shim = {.log = -1, .end_fd = -1, .listener = -1};
@@ -183,11 +193,14 @@ int shim_main(const char *folder) {
     list_init(&shim.execs);
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_CHILD_SUBREAPER, 1); // the container's first process becomes ours
+    prctl(PR_SET_PDEATHSIG, SIGKILL); // until it is up: what is half made is nobody's
     fcntl(SHIM_CHANNEL, F_SETFD, FD_CLOEXEC);
     int rc = chdir(folder) < 0 ? error_set(&err, -errno, "%s: %s", folder, strerror(errno)) : 0;
+    if (rc == 0) rc = shim_lock(&err);
     if (rc == 0) rc = shim_start(&shim, folder, &err);
     if (rc == 0) rc = shim_watch(&shim, &err);
-    if (rc == 0) rc = shim_welcome(&shim, SHIM_CHANNEL, &err);
+    prctl(PR_SET_PDEATHSIG, 0);
+    if (rc == 0) rc = shim_welcome(&shim, SHIM_CHANNEL, &err); // which fails if the daemon died before
     if (rc == 0) event_base_dispatch(shim.run.base);
     shim_end(&shim);
     if (rc < 0) shim_say(SHIM_CHANNEL, shim.failure ? shim.failure : -EIO, &err);

@@ -3,6 +3,7 @@
 // whose end is a message of its own.
 #include <errno.h>
 #include <event2/event.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -89,13 +90,16 @@ static void shim_send_ports(struct shim *shim, const struct policy *before) {
 static void shim_swap(struct shim *shim, struct shim_policy *policy, struct policy *compiled) {
     struct run *run = &shim->run;
     struct shim_policy before = shim->spec.policy;
+    struct error ignored;
     policy_free(run->previous);
     run->previous = run->policy;
     run->policy = compiled;
     shim->spec.policy = *policy;
     shim->options.node = &shim->spec.policy.node;
+    shim->options.model->known = true;
     *policy = before;
     shim_send_ports(shim, run->previous);
+    if (run_set_servers(run, &shim->spec.policy.servers, &ignored) < 0) run_role_gone(run, ROLE_RESOLVER);
 }
 
 // 0: done. 1: the gate will say so.
@@ -231,9 +235,14 @@ static int shim_call_freeze(struct shim *shim, bool pause, struct error *err) {
     return rc;
 }
 
-static int shim_call_snapshot(struct shim *shim, const json_t *object, struct error *err) {
+// A daemon that has gone meanwhile has not written down that there is a layer; the next one has looked for what is left already.
+static int shim_call_snapshot(struct shim_peer *peer, const json_t *object, struct error *err) {
     const char *folder = json_string_value(json_object_get(object, "folder"));
-    return folder ? sandbox_container_snapshot(shim->container, folder, err) : error_set(err, -EINVAL, "a snapshot without a folder");
+    if (!folder) return error_set(err, -EINVAL, "a snapshot without a folder");
+    int rc = sandbox_container_snapshot(peer->shim->container, folder, err);
+    struct pollfd daemon = {.fd = peer->fd};
+    if (rc == 0 && poll(&daemon, 1, 0) == 1 && daemon.revents & POLLHUP) rc = sandbox_container_drop(folder, err);
+    return rc;
 }
 
 static void shim_call(struct shim_peer *peer, const struct channel_message *message) {
@@ -253,7 +262,7 @@ static void shim_call(struct shim_peer *peer, const struct channel_message *mess
             return;
         case IPC_SHIM_PAUSE: rc = shim_call_freeze(shim, true, &err); break;
         case IPC_SHIM_RESUME: rc = shim_call_freeze(shim, false, &err); break;
-        case IPC_SHIM_SNAPSHOT: rc = shim_call_snapshot(shim, object, &err); break;
+        case IPC_SHIM_SNAPSHOT: rc = shim_call_snapshot(peer, object, &err); break;
         case IPC_SHIM_EXEC: rc = shim_call_exec(peer, call.id, object, message, &err); break;
         case IPC_SHIM_COUNT: rc = shim_call_count(shim, &err); break;
         case IPC_SHIM_STOP: event_base_loopbreak(shim->run.base); break;

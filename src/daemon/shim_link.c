@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A shim is a child that outlives us: in a session of its own, with its output in a file of its folder. What it exits with is
-// of no interest, so it is reaped when its connection has closed, or with the next one.
+// of no interest, so it is reaped when its connection has closed, or with the next one: a process closes its files before
+// it can be waited for.
 #include "daemon/shim_link.h"
 
 #include <errno.h>
@@ -24,6 +25,7 @@
 #include "net/net.h"
 
 #define SHIM_LINK_FD 3
+#define SHIM_LINK_ENDING 64
 
 struct shim_link_call {
     struct list list;
@@ -46,6 +48,21 @@ struct shim_link {
 };
 
 static _Alignas(max_align_t) uint8_t link_buffer[CHANNEL_BUFFER_SIZE];
+
+static pid_t link_ending[SHIM_LINK_ENDING]; // children whose connection is closed
+static size_t link_ending_count;
+
+void shim_link_reap(void) {
+    size_t kept = 0;
+    for (size_t i = 0; i < link_ending_count; i++)
+        if (waitpid(link_ending[i], NULL, WNOHANG) == 0) link_ending[kept++] = link_ending[i];
+    link_ending_count = kept;
+}
+
+static void link_reap_later(pid_t pid) {
+    shim_link_reap();
+    if (waitpid(pid, NULL, WNOHANG) == 0 && link_ending_count < SHIM_LINK_ENDING) link_ending[link_ending_count++] = pid;
+}
 
 static void link_end(struct shim_link *link) {
     shim_link_exit *exited;
@@ -245,6 +262,6 @@ void shim_link_free(struct shim_link *link) {
     LIST_FOREACH(&link->calls, node) link_drop(LIST_ENTRY(node, struct shim_link_call, list));
     if (link->event) event_free(link->event);
     close(link->fd);
-    if (link->pid > 0) waitpid(link->pid, NULL, WNOHANG);
+    if (link->pid > 0) link_reap_later(link->pid);
     free(link);
 }

@@ -40,3 +40,4 @@ void shim_link_forget(struct shim_link *link, const void *data);
 // Ends the shim by force; gone follows. NULL is fine.
 void shim_link_kill(struct shim_link *link);
 void shim_link_free(struct shim_link *link); // NULL is fine; the shim lives on
+void shim_link_reap(void); // those that have ended since their links were freed

@@ -130,6 +130,7 @@ struct policy_model {
     bool allow_public_traffic;
     char *mask_request_host;
     char *base_source; // where the base came from
+    bool known; // compiled before: what a guardrail has since made needless is no mistake, it only warns
 };
 
 struct policy_model *policy_model_new(enum policy_dialect dialect); // native base deny, block_private, default limits
@@ -183,6 +184,7 @@ struct policy_node {
     // Of `serve` alone; 0, NULL and ADDR_NONE: its defaults.
     char **mirrors, **plain_http; // "REGISTRY=OTHER"; "REGISTRY"
     size_t mirror_count, plain_http_count;
+    bool local_images; // clients may name oci: and docker-archive:
     struct addr listen_address;
     uint16_t listen_port;
     uint32_t max_sandboxes, memory_mb, cpu_count, pids;
@@ -197,6 +199,7 @@ struct policy_node {
 int policy_node_read(const char *text, size_t len, const char *file_name, char *const *environment,
                      struct policy_node *ret_node, struct error *err);
 void policy_node_done(struct policy_node *node);
+bool policy_node_is_variable(const char *variable); // "PENSTOCK_...=...": of the configuration
 // The settings, their variables, defaults and meaning, as text for a person: one of lines, NULL after the last.
 const char *policy_node_help(size_t line, char buf[POLICY_NODE_HELP_SIZE]);
 

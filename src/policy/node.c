@@ -91,15 +91,20 @@ static void clear_allowed(struct policy_node *node) {
     node->always_allowed_count = node->always_allowed_name_count = 0;
 }
 
-static int take_deny_own(struct policy_node *node, const char *text, size_t len, struct error *err) {
+static int take_bool(bool *field, const char *text, size_t len, struct error *err) {
     char quoted[YAML_QUOTE_SIZE];
-    bool is_true = len == 4 && memcmp(text, "true", 4) == 0;
-    if (!is_true && !(len == 5 && memcmp(text, "false", 5) == 0))
-        return error_set(err, -EINVAL, "\"%s\" is neither true nor false; write one of them",
-                         yaml_quote(text, len, quoted));
+    *field = len == 4 && memcmp(text, "true", 4) == 0;
+    if (*field || (len == 5 && memcmp(text, "false", 5) == 0)) return 0;
+    return error_set(err, -EINVAL, "\"%s\" is neither true nor false; write one of them", yaml_quote(text, len, quoted));
+}
+
+static int take_deny_own(struct policy_node *node, const char *text, size_t len, struct error *err) {
     node->has_deny_own_addresses = true;
-    node->deny_own_addresses = is_true;
-    return 0;
+    return take_bool(&node->deny_own_addresses, text, len, err);
+}
+
+static int take_local(struct policy_node *node, const char *text, size_t len, struct error *err) {
+    return take_bool(&node->local_images, text, len, err);
 }
 
 static int take_own(struct policy_node *node, const char *text, size_t len, struct error *err) {
@@ -288,6 +293,7 @@ static const struct node_setting node_settings[] = {
     {"network.dns", "pool6", false, NULL, take_pool6, "a ULA prefix", "IPv6 pool of synthetic addresses"},
     {"images", "mirrors", true, clear_mirrors, take_mirror, "none", "where images of a registry are taken from: REGISTRY=OTHER"},
     {"images", "plain_http", true, clear_plain, take_plain, "none", "registries that are asked without TLS: HOST:PORT"},
+    {"images", "local", false, NULL, take_local, "false", "whether clients may name images that are files of this host (oci:, docker-archive:)"},
     {"node", "listen", false, NULL, take_listen, "127.0.0.1:8000", "address of the REST API"},
     {"node", "sandboxes", false, NULL, take_sandboxes, "1000", "sandboxes at once"},
     {"node", "memory_mb", false, NULL, take_memory, "512", "memory of a sandbox that does not say (MiB)"},
@@ -358,7 +364,7 @@ static int read_setting(const struct yaml_file *file, const struct yaml_value *v
             reader.setting->clear(reader.node);
             return yaml_each(file, value, what, 0, read_item, &reader);
         }
-        if (reader.setting->take != take_deny_own) return read_item(file, value, what, &reader);
+        if (reader.setting->take != take_deny_own && reader.setting->take != take_local) return read_item(file, value, what, &reader);
         int r = yaml_bool(file, value, what, &ignored);
         return r < 0 ? r : reader.setting->take(reader.node, value->text, value->len, file->err);
     }
@@ -455,7 +461,7 @@ static int take_variable(const char *variable, struct policy_node *node, struct 
 }
 
 // Other PENSTOCK_ variables are not the configuration's.
-static bool is_setting(const char *variable) {
+bool policy_node_is_variable(const char *variable) {
     static const char *const sections[] = {VARIABLE_PREFIX "NETWORK_", VARIABLE_PREFIX "IMAGES_", VARIABLE_PREFIX "NODE_"};
     for (size_t i = 0; i < ARRAY_LENGTH(sections); i++)
         if (strncmp(variable, sections[i], strlen(sections[i])) == 0) return true;
@@ -464,7 +470,7 @@ static bool is_setting(const char *variable) {
 
 static int read_variables(char *const *environment, struct policy_node *node, struct error *err) {
     for (; environment && *environment; environment++) {
-        if (!is_setting(*environment)) continue;
+        if (!policy_node_is_variable(*environment)) continue;
         int r = take_variable(*environment, node, err);
         if (r < 0) return r;
     }

@@ -156,10 +156,10 @@ static int create(struct sandbox_container *container, const struct sandbox_cont
 static int take_lock(const char *folder, int kind, unsigned wait_ms, int *ret_lock, struct error *err) {
     AUTO_CLOSE int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return error_set(err, -errno, "\"%s\" cannot be opened: %s", folder, strerror(errno));
-    for (unsigned waited = 0; flock(fd, kind | LOCK_NB) < 0; waited += 5) {
+    for (unsigned waited = 0; flock(fd, kind | LOCK_NB) < 0; waited++) {
         if (errno != EWOULDBLOCK || waited >= wait_ms)
             return error_set(err, -EBUSY, "\"%s\" is in use by another process; end that first", folder);
-        poll(NULL, 0, 5);
+        poll(NULL, 0, 1);
     }
     *ret_lock = TAKE_FD(fd);
     return 0;
@@ -277,6 +277,11 @@ int sandbox_container_snapshot(struct sandbox_container *container, const char *
         r = error_set(err, -EIO, "%s", resumed.text);
     }
     return r;
+}
+
+int sandbox_container_drop(const char *layer_folder, struct error *err) {
+    int r = tree_remove(AT_FDCWD, layer_folder);
+    return r < 0 ? error_set(err, r, "\"%s\" cannot be removed: %s", layer_folder, strerror(-r)) : 0;
 }
 
 // ---- the end ----

@@ -102,14 +102,35 @@ def cgroup_mounts():
         return [line.split()[1] for line in file if line.split()[2] in ("cgroup", "cgroup2")]
 
 
+def is_foreign(group):
+    """Whether its processes are those of another lab: the kernel counts them, and does not show them here."""
+    def text(name):
+        try:
+            with open(os.path.join(group, name), encoding="utf-8") as file:
+                return file.read().split()
+        except OSError:
+            return []
+    shown, count = text("cgroup.procs"), text("pids.current")
+    return not [pid for pid in shown if pid != "0"] and bool(shown or count and count != ["0"])
+
+
 def cgroups():
-    """Those of containers that exist."""
+    """Those of containers of this lab. What has no process is ours, unless it was there before us."""
+    found = all_cgroups()
+    foreign = {os.path.basename(group) for group in found if is_foreign(group)} | STALE
+    return [group for group in found if os.path.basename(group) not in foreign]
+
+
+def all_cgroups():
     found = []
     for place in cgroup_mounts():
         folder = os.path.join(place, "penstock")
         if os.path.isdir(folder):
             found += [os.path.join(folder, name) for name in os.listdir(folder) if os.path.isdir(os.path.join(folder, name))]
     return found
+
+
+STALE = {os.path.basename(group) for group in all_cgroups()}
 
 
 def processes():
