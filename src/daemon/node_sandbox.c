@@ -138,17 +138,10 @@ static void sandbox_forget(struct node_sandbox *sandbox) {
 // Whoever waits is told. What could not be removed is tried again: its process may be about to end.
 static void sandbox_swept(const char *failure, void *data) {
     struct node_sandbox *sandbox = data;
-<<<<<<< HEAD
-    struct error err = {0};
-    if (failure) sandbox_say(sandbox, failure);
-    if (!failure && !sandbox->hidden) sandbox_stored(sandbox, store_sandbox_remove(sandbox->node->store, sandbox->id, &err), &err);
-    if (sandbox->started) sandbox->started(sandbox, sandbox->status ? sandbox->status : 500, sandbox->failure, sandbox->started_data);
-=======
     if (failure && !sandbox->retry_s) sandbox_say(sandbox, failure);
     if (!failure) sandbox_forget(sandbox);
     node_started *started = TAKE_POINTER(sandbox->started);
-    if (started) started(sandbox, 500, sandbox->failure, sandbox->started_data);
->>>>>>> n-shim
+    if (started) started(sandbox, sandbox->status ? sandbox->status : 500, sandbox->failure, sandbox->started_data);
     LIST_FOREACH(&sandbox->enders, at) {
         struct node_ender *ender = LIST_ENTRY(at, struct node_ender, list);
         list_remove(&ender->list);
