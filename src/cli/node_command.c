@@ -297,9 +297,10 @@ static int command_exec(const struct node_options *options, struct error *err) {
     struct rest_answer answer = {0};
     json_t *cmd = json_array();
     int status = CLI_RUN_ERROR;
-    int rc = words_needed(options, 1, 1, "the sandbox's id", err);
+    int rc = options->word_count > 1 ? 0 : words_needed(options, 1, 1, "the sandbox's id", err);
     for (char **word = options->command; word && *word; word++) json_array_append_new(cmd, json_string(*word));
-    if (rc == 0 && json_array_size(cmd) == 0) rc = error_set(err, -EINVAL, "no command: write it behind --, as in penstock exec ID -- ls /");
+    if (rc == 0 && (json_array_size(cmd) == 0 || options->word_count > 1))
+        rc = error_set(err, -EINVAL, "no command: write it behind --, as in penstock exec ID -- ls /");
     json_t *body = json_pack("{s:o,s:O*,s:s*,s:s*}", "cmd", cmd, "env", options->env, "cwd", options->cwd, "user", options->user);
     if (rc == 0) rc = sandbox_path(path, options->words[0], "/exec", err);
     const struct rest_call call = {.method = "POST", .path = path, .body = body, .print = options->print, .line = exec_line, .data = &status};
