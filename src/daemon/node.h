@@ -26,7 +26,9 @@ struct node {
     char *node_text;         // configuration as it was read; NULL: none
     struct policy_node config;
     struct list sandboxes, sweeps;
-    size_t sandbox_count;
+    size_t sandbox_count, starting;
+    struct shim_spare spare;
+    struct event *spare_event;
 };
 
 struct node_sandbox;
@@ -41,7 +43,7 @@ struct node_sandbox {
     char *folder;
     struct shim_link *link;
     struct event *timer;     // its end, or that of the patience with its start
-    bool up, paused, cold, ending, adopted, hidden; // hidden: without a row
+    bool starting, up, paused, cold, ending, adopted, hidden; // hidden: without a row
     unsigned retry_s;        // of what could not be removed; 0: nothing failed yet
     char *layers;            // hidden: what it stands on; others have it in their row
     char failure[1024];      // of the start
@@ -73,6 +75,8 @@ int node_reconcile(struct node *node, struct error *err);
 // The configuration has changed: every sandbox is judged by it.
 void node_renew(struct node *node);
 void node_free(struct node *node); // sandboxes live on
+// Has a shim ready for the next start, once none is under way.
+void node_prepare(struct node *node);
 // Removes a folder tree with what the sandbox of that id (or "-") left behind. ended is called later, unless NULL.
 void node_sweep(struct node *node, const char *id, const char *folder, node_ended *ended, void *data);
 

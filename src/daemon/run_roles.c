@@ -56,6 +56,7 @@ int run_start_role(struct run *run, enum role_kind kind, struct error *err) {
     // As root, gate and resolver are a user of their own, so that not even the sandbox's user is theirs.
     const struct sandbox_identity *identity = &run->spec.identity;
     bool drop = identity->from_root && kind != ROLE_KEEPER;
+    if (run->roles[kind].pid > 0) return 0; // started ahead
     return role_start(&run->roles[kind], kind, drop ? identity->uid + ROLE_USERS : 0,
                       drop ? identity->gid + ROLE_USERS : 0, NULL, err);
 }

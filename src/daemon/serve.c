@@ -194,6 +194,7 @@ static int serve_start(struct serve *serve, struct error *err) {
     rc = serve_new_api(serve, err);
     if (rc == 0) rc = serve_watch(serve, err);
     if (rc == 0) rc = node_reconcile(node, err);
+    if (rc == 0) node_prepare(node);
     return rc < 0 ? rc : serve_listen(serve, err);
 }
 
@@ -216,6 +217,7 @@ int daemon_serve(const struct daemon_serve *options) {
     struct serve serve = {.options = options, .lock = -1};
     list_init(&serve.node.sandboxes);
     list_init(&serve.node.sweeps);
+    serve.node.spare.fd = -1;
     signal(SIGPIPE, SIG_IGN);
     umask(077);
     int rc = serve_read_config(options, &serve.node.node_text, &serve.node.config, &err);

@@ -160,6 +160,8 @@ static void shim_end(struct shim *shim) {
     if (shim->run.options) {
         run_close(&shim->run);
         run_free(&shim->run);
+    } else if (shim->run.prepared) {
+        run_stop_ahead(&shim->run);
     }
     if (shim->end_fd >= 0) close(shim->end_fd);
     if (shim->log >= 0) close(shim->log);
@@ -182,7 +184,23 @@ static int shim_lock(struct error *err) {
     return error_set(err, -EBUSY, "the sandbox's folder is being removed: %s", strerror(errno));
 }
 
-int shim_main(const char *folder) {
+// Of a spare one. False: the daemon has no use for us.
+static bool shim_wait(struct shim *shim, char *folder) {
+    static _Alignas(max_align_t) uint8_t buffer[CHANNEL_BUFFER_SIZE];
+    char *name = strrchr(folder, '/') + 1;
+    struct channel_message message;
+    struct error err = {0};
+    if (*name != SHIM_SPARE) return true;
+    if (run_start_ahead(&shim->run, &err) == 0 && channel_wait(SHIM_CHANNEL, -1, buffer, sizeof(buffer), &message) == 1 &&
+        message.type == IPC_SHIM_BEGIN && strlen(message.body) == strlen(name)) {
+        memcpy(name, message.body, strlen(name));
+        return true;
+    }
+    run_stop_ahead(&shim->run);
+    return false;
+}
+
+int shim_main(char *folder) {
     struct error err = {0};
     struct shim shim = {.log = -1, .end_fd = -1, .listener = -1};
     list_init(&shim.peers);
@@ -191,6 +209,7 @@ int shim_main(const char *folder) {
     prctl(PR_SET_CHILD_SUBREAPER, 1); // the container's first process becomes ours
     prctl(PR_SET_PDEATHSIG, SIGKILL); // until it is up: what is half made is nobody's
     fcntl(SHIM_CHANNEL, F_SETFD, FD_CLOEXEC);
+    if (!strchr(folder, '/') || !shim_wait(&shim, folder)) return 1;
     int rc = chdir(folder) < 0 ? error_set(&err, -errno, "%s: %s", folder, strerror(errno)) : 0;
     if (rc == 0) rc = shim_lock(&err);
     if (rc == 0) rc = shim_start(&shim, folder, &err);

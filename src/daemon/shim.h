@@ -17,4 +17,7 @@
 
 // "penstock @shim FOLDER", descriptor 3: the first connection. It gets IPC_SHIM_UP, or IPC_ERROR when nothing is left of the
 // attempt. Returns an exit status.
-int shim_main(const char *folder);
+// A folder whose name begins with SHIM_SPARE: which one it is comes with IPC_SHIM_BEGIN, a name of the same length that is then
+// put there, for all to see. What can be made ready is ready by then.
+#define SHIM_SPARE '.'
+int shim_main(char *folder);
