@@ -138,7 +138,6 @@ int shim_spec_read(const char *text, struct shim_spec *ret_spec, struct error *e
     spec->cpu_millis = (uint32_t)shim_number(json, "cpu_count") * 1000;
     spec->pids_max = (uint32_t)shim_number(json, "pids");
     spec->generation = shim_number(json, "generation");
-    spec->users = (uint32_t)shim_number(json, "users");
     const char *type = json_string_value(json_object_get(json, "type"));
     spec->environment = shim_environment(json_object_get(json, "env"));
     spec->place.folder = json_string_value(json_object_get(json, "images"));

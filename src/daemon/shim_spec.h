@@ -25,7 +25,7 @@ struct shim_spec {
     size_t layer_count;
     struct sandbox_image_place place;
     uint64_t memory_bytes, generation;
-    uint32_t cpu_millis, pids_max, users;
+    uint32_t cpu_millis, pids_max;
     struct shim_policy policy;
 };
 
