@@ -63,6 +63,7 @@ struct node_sandbox {
     char *policy;            // of one without a row
     enum policy_dialect dialect;
     char failure[1024];      // of the start
+    int status;              // of HTTP, for that; 0: 500
     node_started *started;   // until it has been called
     void *started_data;
     struct list enders;      // who waits for its end

@@ -141,7 +141,7 @@ static void sandbox_swept(const char *failure, void *data) {
     if (failure && !sandbox->retry_s) sandbox_say(sandbox, failure);
     if (!failure) sandbox_forget(sandbox);
     node_started *started = TAKE_POINTER(sandbox->started);
-    if (started) started(sandbox, 500, sandbox->failure, sandbox->started_data);
+    if (started) started(sandbox, sandbox->status ? sandbox->status : 500, sandbox->failure, sandbox->started_data);
     LIST_FOREACH(&sandbox->enders, at) {
         struct node_ender *ender = LIST_ENTRY(at, struct node_ender, list);
         list_remove(&ender->list);
@@ -168,8 +168,9 @@ static void sandbox_sweep(struct node_sandbox *sandbox) {
     node_sweep(sandbox->node, sandbox->id, sandbox->folder, sandbox_swept, sandbox);
 }
 
-static void sandbox_gone(const char *text, void *data) {
+static void sandbox_gone(int failure, const char *text, void *data) {
     struct node_sandbox *sandbox = data;
+    if (failure) sandbox->status = failure == -EINVAL ? 400 : failure == -EAGAIN ? 503 : 500;
     if (sandbox->started && !sandbox->failure[0])
         snprintf(sandbox->failure, sizeof(sandbox->failure), "%s", *text ? text : "the sandbox's shim ended while it was started");
     else if (*text) sandbox_say(sandbox, text);

@@ -67,6 +67,30 @@ void run_role_gone(struct run *run, enum role_kind kind);
 void run_close(struct run *run);
 void run_free(struct run *run);
 
+// ---- run.c, run_container.c ----
+
+// Instead of daemon_run's own, where options->container is.
+int run_container(const struct daemon_run *options);
+// What is wrong with secrets that are not read yet.
+int run_look_at_secrets(const struct policy_model *model, struct error *err);
+// The command has ended: its policy, and what there is to say.
+int run_conclude(const struct run *run, struct error *err);
+// Says why nothing ran. The exit status; prepared: -ENOENT or -EACCES if it was for the command.
+int run_failure(int prepared, const struct error *err);
+
+// ---- run_place.c: folders of containers without a node ----
+
+struct run_place {
+    char *images, *runs; // of all images; of all runs
+    char *folder;        // of this container alone; NULL: not yet
+    int lock;            // as long as it is held, nobody takes that for what is left of a run that was killed
+};
+// Finds or makes the folders that all share. 0, or a negative errno with a message.
+int run_place_open(struct run_place *ret_place, struct error *err);
+// Removes what runs that were killed have left, then makes the container's own, which is empty.
+int run_place_take(struct run_place *place, const char *name, struct error *err);
+void run_place_close(struct run_place *place); // the folder, which is empty again, goes
+
 // ---- run_spec.c: what the sandbox room is told ----
 
 // Fills spec's lists of files. After credentials_new.

@@ -249,6 +249,10 @@ class Node:
         for sandbox in self.states():
             self.remove(sandbox)
 
+    def layers(self):
+        """What snapshots and templates have on the disk."""
+        return os.listdir(os.path.join(self.state, "node", "layers"))
+
     def decisions(self, sandbox, query=""):
         answer = self.good("GET", f"/sandboxes/{sandbox}/decisions{query}", status=(200,))
         return [json.loads(line) for line in answer.text.splitlines()]

@@ -141,8 +141,8 @@ static void test_help(void **state) {
     char line[POLICY_NODE_HELP_SIZE];
     size_t count = 0, variables = 0;
     for (; policy_node_help(count, line); count++) variables += strstr(line, "variable: PENSTOCK_") != NULL;
-    assert_int_equal(count, 68); // three a setting, and two of the rules
-    assert_int_equal(variables, 22);
+    assert_true(variables >= 15);
+    assert_int_equal(count, 3 * variables + 2); // three lines a setting, and two of the rules
 }
 
 static struct policy *compile(struct policy_model *model, const struct policy_node *node, struct error *err) {
