@@ -120,7 +120,12 @@ static const struct cli_command cli_commands[] = {
      NODE_HELP "\nExit status: 0 allowed, 1 denied, 2 if it cannot be said.\n"},
     {"rm", cli_node, "end sandboxes of a node", "rm SANDBOX...\n       penstock rm --all", NODE_HELP},
     {"template", cli_node, "make, list and remove templates of a node",
-     "template create --name NAME IMAGE\n       penstock template ls\n       penstock template rm NAME...", NODE_HELP},
+     "template create --name NAME [POLICY] [OPTION]... IMAGE\n       penstock template ls\n       penstock template rm NAME...",
+     NODE_POLICY_HELP "                           (default: the node's base; it holds for what --run and --start do in the build)\n"
+     "  --run COMMAND            run it in the shell of the image; repeatable\n"
+     "  --start COMMAND          each sandbox of the template runs it when it starts\n"
+     "  --ready COMMAND          run the start command in the build too, and wait until this one succeeds\n"
+     "  --memory MIB, --cpus N   what sandboxes of the template may use\n" NODE_HELP},
     {"snapshot", cli_node, "keep the files of a sandbox to start others from",
      "snapshot [--name NAME] SANDBOX\n       penstock snapshot ls\n       penstock snapshot rm NAME...", NODE_HELP},
     {"types", cli_types, "list the sandbox types and what each can enforce", "types [--json]",
