@@ -35,6 +35,7 @@ struct node {
     char *token_seed;
     struct node_config config;
     unsigned renewals;       // of the configuration
+    struct event *guard_event; // what others do to the kernel's rules
     struct list sandboxes, sweeps;
     size_t sandbox_count;
     struct ipc_counters retired[POLICY_TYPE_COUNT]; // of sandboxes that have ended
@@ -62,6 +63,7 @@ struct node_sandbox {
     char *policy;            // of one without a row
     enum policy_dialect dialect;
     char failure[1024];      // of the start
+    int status;              // of HTTP, for that; 0: 500
     node_started *started;   // until it has been called
     void *started_data;
     struct list enders;      // who waits for its end
@@ -108,8 +110,10 @@ uint32_t node_guard_users(const struct node *node);
 // What the configuration denies, no gate of the node reaches. Nothing if they have no numbers of their own. 0, or a negative
 // errno with a message.
 int node_guard_load(const struct node *node, const struct node_config *config, struct error *err);
-// Unless there are sandboxes, which live on.
-void node_guard_leave(const struct node *node);
+// From now on they come back when somebody takes them away.
+int node_guard_watch(struct node *node, struct error *err);
+// Takes them away, unless there are sandboxes, which live on.
+void node_guard_leave(struct node *node);
 
 // ---- node_call.c, node_template.c ----
 

@@ -141,7 +141,7 @@ static void sandbox_swept(const char *failure, void *data) {
     if (failure && !sandbox->retry_s) sandbox_say(sandbox, failure);
     if (!failure) sandbox_forget(sandbox);
     node_started *started = TAKE_POINTER(sandbox->started);
-    if (started) started(sandbox, 500, sandbox->failure, sandbox->started_data);
+    if (started) started(sandbox, sandbox->status ? sandbox->status : 500, sandbox->failure, sandbox->started_data);
     LIST_FOREACH(&sandbox->enders, at) {
         struct node_ender *ender = LIST_ENTRY(at, struct node_ender, list);
         list_remove(&ender->list);
@@ -168,8 +168,9 @@ static void sandbox_sweep(struct node_sandbox *sandbox) {
     node_sweep(sandbox->node, sandbox->id, sandbox->folder, sandbox_swept, sandbox);
 }
 
-static void sandbox_gone(const char *text, void *data) {
+static void sandbox_gone(int failure, const char *text, void *data) {
     struct node_sandbox *sandbox = data;
+    if (failure) sandbox->status = failure == -EINVAL ? 400 : failure == -EAGAIN ? 503 : 500;
     if (sandbox->started && !sandbox->failure[0])
         snprintf(sandbox->failure, sizeof(sandbox->failure), "%s", *text ? text : "the sandbox's shim ended while it was started");
     else if (*text) sandbox_say(sandbox, text);
@@ -315,6 +316,12 @@ static void node_put_config(json_t *spec, const struct store_sandbox *row, bool 
     json_decref(own);
 }
 
+// As the row says, or the configuration, and no more than that allows.
+static int node_share(uint32_t wanted, uint32_t usual, uint32_t most) {
+    uint32_t share = wanted ? wanted : usual;
+    return (int)(most && most < share ? most : share);
+}
+
 static int node_write_spec(struct node_sandbox *sandbox, const struct store_sandbox *row, struct error *err) {
     const struct node *node = sandbox->node;
     const struct policy_node *config = &node->config.node;
@@ -325,8 +332,8 @@ static int node_write_spec(struct node_sandbox *sandbox, const struct store_sand
     json_t *more = asprintf(&path, "%s/" SHIM_SPEC, sandbox->folder) < 0 || asprintf(&images, "%s/images", node->state) < 0 ? NULL :
         json_pack("{s:s,s:s,s:s?,s:o,s:i,s:i,s:i,s:s?,s:s,s:b,s:I,s:o,s:o}", "id", row->id, "type", policy_type_info(row->type)->word,
                   "image", sandbox->cold ? row->image : NULL, "layers", layers ? layers : json_array(), "memory_mb",
-                  (int)(row->memory_mb ? row->memory_mb : config->memory_mb ? config->memory_mb : 512), "cpu_count",
-                  (int)(row->cpu_count ? row->cpu_count : config->cpu_count ? config->cpu_count : 1), "pids",
+                  node_share(row->memory_mb, config->memory_mb ? config->memory_mb : 512, config->max_memory_mb), "cpu_count",
+                  node_share(row->cpu_count, config->cpu_count ? config->cpu_count : 1, config->max_cpu_count), "pids",
                   (int)(config->pids ? config->pids : 1024), "upstream_ca", node->upstream_ca, "images", images, "local",
                   config->local_images, "users", (json_int_t)node_guard_users(node), "mirrors", node_mirrors(config), "plain_http",
                   node_texts(config->plain_http, config->plain_http_count));

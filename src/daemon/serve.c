@@ -212,7 +212,8 @@ static int serve_listen(struct serve *serve, struct error *err) {
     if (given) return serve_take_sockets(serve, given, err);
     AUTO_CLOSE int fd = api_bind(address, &port, err);
     if (fd < 0) return fd;
-    fprintf(stderr, "penstock: listening on %s (port %u)\n", address, port);
+    int host = (int)(strrchr(address, ':') - address); // api_bind has taken it, so it has a port, which may be 0
+    fprintf(stderr, "penstock: listening on %.*s:%u\n", host, address, port);
     return api_listen(serve->node.api, TAKE_FD(fd), err);
 }
 
@@ -272,6 +273,7 @@ static int serve_start(struct serve *serve, struct error *err) {
     if (rc == 0) rc = serve_watch(serve, err);
     serve_say_missing();
     if (rc == 0) rc = node_guard_load(node, &node->config, err); // before any gate
+    if (rc == 0) rc = node_guard_watch(node, err);
     if (rc == 0) rc = node_reconcile(node, err);
     if (rc == 0) rc = serve_listen(serve, err);
     if (rc == 0) serve_notify("READY=1");

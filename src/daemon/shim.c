@@ -90,6 +90,8 @@ static int shim_get_image(struct shim *shim, struct error *err) {
     struct sandbox_image image = {0};
     if (!shim->spec.image) return 0;
     int rc = sandbox_image_get(shim->spec.image, &shim->spec.place, &image, err);
+    if (rc == -ENOENT || rc == -EACCES || rc == -EBADMSG || rc == -EINVAL) shim->failure = -EINVAL; // its user's to mend
+    if (rc == -EAGAIN) shim->failure = rc;
     if (rc == 0) rc = shim_use_image(shim, &image, err);
     sandbox_image_done(&image);
     return rc;
@@ -169,12 +171,11 @@ static void shim_end(struct shim *shim) {
     shim_spec_done(&shim->spec);
 }
 
-// One line, as messages are printable ASCII.
-static void shim_say(int fd, const struct error *err) {
-    struct ipc_error message = {0};
-    for (size_t i = 0; err->text[i] && i < sizeof(message.text) - 1; i++)
-        message.text[i] = err->text[i] < ' ' || err->text[i] > '~' ? '?' : err->text[i];
-    channel_send(fd, IPC_ERROR, &message, sizeof(message), NULL, 0);
+// Why there is no sandbox: the answer to a call that nobody has made.
+static void shim_say(int fd, int status, const struct error *err) {
+    struct ipc_shim_done message = {.status = status};
+    snprintf(message.text, sizeof(message.text), "%s", err->text);
+    channel_send(fd, IPC_SHIM_DONE, &message, sizeof(message), NULL, 0);
 }
 
 // As long as we live nobody clears our folder (sandbox_container_clean waits for the lock), so that whoever has done so knows
@@ -203,6 +204,6 @@ int shim_main(const char *folder) {
     if (rc == 0) rc = shim_welcome(&shim, SHIM_CHANNEL, &err); // which fails if the daemon died before
     if (rc == 0) event_base_dispatch(shim.run.base);
     shim_end(&shim);
-    if (rc < 0) shim_say(SHIM_CHANNEL, &err);
+    if (rc < 0) shim_say(SHIM_CHANNEL, shim.failure ? shim.failure : -EIO, &err);
     return rc < 0 ? 1 : 0;
 }

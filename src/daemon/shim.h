@@ -15,6 +15,6 @@
 #define SHIM_LOG "decisions.jsonl"
 #define SHIM_ERRORS "shim.log"         // what it said on standard error
 
-// "penstock @shim FOLDER", descriptor 3: the first connection. It gets IPC_SHIM_UP, or IPC_ERROR when nothing is left of the
+// "penstock @shim FOLDER", descriptor 3: the first connection. It gets IPC_SHIM_UP, or IPC_SHIM_DONE with the number 0 when nothing is left of the
 // attempt. Returns an exit status.
 int shim_main(const char *folder);

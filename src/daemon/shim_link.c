@@ -43,7 +43,8 @@ struct shim_link {
     uint32_t next_id;
     int fd;
     pid_t pid; // of a child; 0: another daemon's
-    char text[IPC_TEXT_SIZE];
+    int failure; // why it could not start, as the shim says; 0: it has not said
+    char text[IPC_SHIM_TEXT_SIZE];
 };
 
 static _Alignas(max_align_t) uint8_t link_buffer[CHANNEL_BUFFER_SIZE];
@@ -75,7 +76,7 @@ static void link_end(struct shim_link *link) {
         if (exited) exited(-1, call.data);
     }
     event_free(TAKE_POINTER(link->event));
-    link->handlers.gone(link->text, link->data);
+    link->handlers.gone(link->failure, link->text, link->data);
 }
 
 static struct shim_link_call *link_find(struct shim_link *link, uint32_t id) {
@@ -93,6 +94,10 @@ static void link_drop(struct shim_link_call *call) {
 
 static void link_answered(struct shim_link *link, const struct ipc_shim_done *done) {
     struct shim_link_call *call = link_find(link, done->id);
+    if (done->id == 0) {
+        link->failure = done->status;
+        snprintf(link->text, sizeof(link->text), "%s", done->text);
+    }
     if (!call) return;
     shim_link_done *told = TAKE_POINTER(call->done);
     void *data = call->data;
@@ -120,7 +125,6 @@ static void link_readable(evutil_socket_t fd, short what, void *data) {
         return;
     }
     channel_message_close(&message);
-    if (message.type == IPC_ERROR) snprintf(link->text, sizeof(link->text), "%s", ((const struct ipc_error *)message.body)->text);
     if (message.type == IPC_SHIM_DONE) link_answered(link, message.body);
     if (message.type == IPC_SHIM_EXIT) link_exited(link, message.body);
     if (message.type == IPC_SHIM_UP) link->handlers.up(message.body, link->data);

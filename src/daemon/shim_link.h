@@ -14,9 +14,10 @@ struct shim_link;
 struct shim_link_handlers {
     void (*up)(const struct ipc_shim_up *up, void *data); // it runs; once
     void (*counted)(const struct ipc_counters *counters, void *data); // as IPC_SHIM_COUNT asks for
-    // The shim has gone, or its connection has; text: why it could not start, "" if it did not say. Calls under way have been
-    // answered with NULL. The link may be freed here.
-    void (*gone)(const char *text, void *data);
+    // The shim has gone, or its connection has; why it could not start (-EINVAL: what was asked for cannot be had, -EAGAIN: not
+    // now, else another negative errno), or 0 and "" if it did not say. Calls under way have been answered with NULL. The link
+    // may be freed here.
+    void (*gone)(int failure, const char *text, void *data);
 };
 
 // Answered once, or with NULL when the shim went away.

@@ -54,6 +54,7 @@ struct shim {
     struct ipc_counters last, retired; // of this gate when it last said so; of those before it
     unsigned last_gate; // the one of `last`
     bool paused;
+    int failure;                   // of the start, as the daemon is told: -EINVAL, -EAGAIN; 0: another
 };
 
 // The whole file. 0, or a negative errno with a message; freed by the caller.

@@ -127,11 +127,11 @@ class Node:
         with open(os.path.join(self.state, "config.yaml"), "w", encoding="utf-8") as file:
             file.write(text)
 
-    def serve(self, *options):
+    def serve(self, *options, wrap=()):
         state = os.path.join(self.state, "node")
         with open(self.errors, "a", encoding="utf-8") as errors:
             self.daemon = subprocess.Popen(
-                [self.program, "serve", "--config", os.path.join(self.state, "config.yaml"), "--state", state, "--listen",
+                [*wrap, self.program, "serve", "--config", os.path.join(self.state, "config.yaml"), "--state", state, "--listen",
                  f"127.0.0.1:{self.port}", "--upstream-ca", self.lab.ca, *options], env=self.environment(), stderr=errors,
                 stdin=subprocess.DEVNULL, stdout=errors)
         self.await_port(self.port, "the node")
@@ -248,6 +248,10 @@ class Node:
     def remove_all(self):
         for sandbox in self.states():
             self.remove(sandbox)
+
+    def layers(self):
+        """What snapshots and templates have on the disk."""
+        return os.listdir(os.path.join(self.state, "node", "layers"))
 
     def decisions(self, sandbox, query=""):
         answer = self.good("GET", f"/sandboxes/{sandbox}/decisions{query}", status=(200,))

@@ -57,7 +57,8 @@ def test_an_image_is_one_folder_however_it_comes(engine):
     without = engine.driver("image", reference=f"docker://{registry}/library/base:one", folder=engine.state)
     assert without["error"] == -errno.EIO and "HTTP" in without["text"], without  # not marked plain
     missing = engine.driver("image", reference=f"{registry}/none:one", folder=engine.state, **plain)
-    assert missing["error"] == -errno.EIO and "none:one" in missing["text"], missing
+    assert missing["error"] == -errno.ENOENT, missing
+    assert missing["text"].endswith(f'"{registry}/none:one": docker://{registry}/none:one is not in its registry; check its name and tag'), missing
 
 
 @root_only
@@ -81,7 +82,7 @@ def test_names_that_are_no_images(engine):
     for reference in ["", "oci:relative", "docker-archive:x", "dir:/etc", "docker-daemon:x", "containers-storage:x", "docker://",
                       "-q", "docker://-x", "a b", "x" * 300, "oci:/x:a b", "docker://x/$(id)"]:
         assert "expected an image" in refused(reference)
-    assert "not to be read here" in refused("oci:" + engine.source("base"), errno.EPERM, local=False)
+    assert "not to be read here" in refused("oci:" + engine.source("base"), errno.EACCES, local=False)
     assert "/nowhere" in refused("oci:/nowhere", errno.ENOENT)
     refused("oci:/etc", errno.EIO)
 
