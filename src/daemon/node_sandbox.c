@@ -311,7 +311,7 @@ static json_t *node_mirrors(const struct policy_node *config) {
 }
 
 // The image's environment below the sandbox's own.
-static void node_put_config(json_t *spec, const struct store_sandbox *row) {
+static void node_put_config(json_t *spec, const struct store_sandbox *row, bool builds) {
     json_t *config = json_loads(row->config ? row->config : "{}", 0, NULL);
     json_t *own = json_loads(row->env_vars ? row->env_vars : "{}", 0, NULL);
     json_t *environment = json_object();
@@ -320,6 +320,7 @@ static void node_put_config(json_t *spec, const struct store_sandbox *row) {
     json_object_set_new(spec, "env", environment);
     json_object_set(spec, "cwd", json_object_get(config, "cwd"));
     json_object_set(spec, "user", json_object_get(config, "user"));
+    if (!builds) json_object_set(spec, "start_cmd", json_object_get(config, "start_cmd")); // a build has its own
     json_decref(config);
     json_decref(own);
 }
@@ -346,7 +347,7 @@ static int node_write_spec(struct node_sandbox *sandbox, const struct store_sand
                   config->local_images, "mirrors", node_mirrors(config), "plain_http",
                   node_texts(config->plain_http, config->plain_http_count));
     int rc = spec && more && json_object_update(spec, more) == 0 ? 0 : -ENOMEM;
-    if (rc == 0) node_put_config(spec, row);
+    if (rc == 0) node_put_config(spec, row, sandbox->hidden);
     if (rc == 0 && json_dump_file(spec, path, JSON_COMPACT) < 0) rc = -EIO;
     if (rc == 0) chmod(path, 0600);
     json_decref(spec);

@@ -216,6 +216,7 @@ int shim_main(char *folder, uint32_t users) {
     if (rc == 0) rc = shim_lock(&err);
     if (rc == 0) rc = shim_start(&shim, folder, &err);
     if (rc == 0) rc = shim_watch(&shim, &err);
+    if (rc == 0) rc = shim_start_command(&shim, &err);
     prctl(PR_SET_PDEATHSIG, 0);
     if (rc == 0) rc = shim_welcome(&shim, SHIM_CHANNEL, &err); // which fails if the daemon died before
     if (rc == 0) event_base_dispatch(shim.run.base);

@@ -18,7 +18,7 @@ struct shim_policy {
 
 struct shim_spec {
     json_t *json; // owns the strings below
-    const char *id, *image, *user, *cwd, *upstream_ca;
+    const char *id, *image, *user, *cwd, *upstream_ca, *start_command; // of the last the text, or NULL
     enum policy_type type;
     char **argv, **environment;      // argv NULL: the sandbox idles
     const char **layers;
