@@ -13,6 +13,8 @@
 #include "base/number.h"
 
 #define CONNECTIONS_DEFAULT 1024
+#define CPU_DEFAULT 1
+#define MEMORY_DEFAULT 512
 #define BACKLOG 512
 #define REARM_MS 100
 
@@ -80,8 +82,8 @@ int api_new(const struct api_options *options, struct api **ret_api, struct erro
     if (!api) return error_set(err, -ENOMEM, "out of memory");
     api->options = *options;
     if (api->options.max_connections == 0) api->options.max_connections = CONNECTIONS_DEFAULT;
-    if (api->options.cpu_count == 0) api->options.cpu_count = 1;
-    if (api->options.memory_mb == 0) api->options.memory_mb = 512;
+    if (api->options.cpu_count == 0) api->options.cpu_count = CPU_DEFAULT;
+    if (api->options.memory_mb == 0) api->options.memory_mb = MEMORY_DEFAULT;
     if (api->options.disk_mb == 0) api->options.disk_mb = 1024;
     if (api->options.head_ms == 0) api->options.head_ms = 10000;
     if (api->options.body_ms == 0) api->options.body_ms = 60000;
@@ -156,7 +158,12 @@ int api_bind(const char *address, uint16_t *ret_port, struct error *err) {
     return TAKE_FD(fd);
 }
 
-void api_set_node(struct api *api, const struct policy_node *node) { api->options.node = node; }
+void api_set_node(struct api *api, const struct policy_node *node) {
+    api->options.node = node;
+    api->options.cpu_count = node->cpu_count ? node->cpu_count : CPU_DEFAULT;
+    api->options.memory_mb = node->memory_mb ? node->memory_mb : MEMORY_DEFAULT;
+}
+
 void api_stop(struct api *api) { api->stopping = true; }
 struct api_counts api_counts(const struct api *api) { return api->counts; }
 

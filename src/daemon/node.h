@@ -35,6 +35,7 @@ struct node {
     char *token_seed;
     struct node_config config;
     unsigned renewals;       // of the configuration
+    struct event *guard_event; // what others do to the kernel's rules
     struct list sandboxes, sweeps;
     size_t sandbox_count;
     struct ipc_counters retired[POLICY_TYPE_COUNT]; // of sandboxes that have ended
@@ -109,8 +110,10 @@ uint32_t node_guard_users(const struct node *node);
 // What the configuration denies, no gate of the node reaches. Nothing if they have no numbers of their own. 0, or a negative
 // errno with a message.
 int node_guard_load(const struct node *node, const struct node_config *config, struct error *err);
-// Unless there are sandboxes, which live on.
-void node_guard_leave(const struct node *node);
+// From now on they come back when somebody takes them away.
+int node_guard_watch(struct node *node, struct error *err);
+// Takes them away, unless there are sandboxes, which live on.
+void node_guard_leave(struct node *node);
 
 // ---- node_call.c, node_template.c ----
 
@@ -120,8 +123,10 @@ void node_remove_layer(struct node *node, const char *folder);
 void node_remove_layers(struct node *node, const char *layers);
 // The layers of a template or snapshot as they are now: to be freed; NULL: none.
 char *node_template_layers(const struct node *node, const char *id);
-// Compiles the policy of a row as its shim would.
-int node_compile(const struct node_config *config, const struct store_sandbox *row, struct policy **ret_policy, struct error *err);
+// Compiles the policy of a row as its shim would. known: it is in force, so that a guardrail over one of its entries only warns,
+// and a secret may be missing.
+int node_compile(const struct node_config *config, const struct store_sandbox *row, bool known, struct policy **ret_policy,
+                 struct error *err);
 
 extern const struct api_backend node_backend;
 void node_call_snapshot(void *data, struct api_call *call, const struct store_sandbox *row, const struct store_template *wanted,

@@ -112,7 +112,37 @@ int node_guard_load(const struct node *node, const struct node_config *config, s
     return guard_load(&guard, err);
 }
 
-void node_guard_leave(const struct node *node) {
+static void guard_changed(evutil_socket_t fd, short what, void *data) {
+    (void)what;
+    struct node *node = data;
+    struct error err = {0};
+    char name[GUARD_NAME_SIZE];
+    guard_name(node, name);
+    if (!guard_is_lost(fd, name)) return;
+    if (node_guard_load(node, &node->config, &err) < 0) fprintf(stderr, "penstock: %s; what it held is gone\n", err.text);
+    else fprintf(stderr, "penstock: somebody took the node's guardrails out of the kernel (nf_tables); they are back\n");
+    guard_is_lost(fd, name); // our own doing
+}
+
+int node_guard_watch(struct node *node, struct error *err) {
+    if (!node_guard_users(node)) return 0;
+    int fd = guard_watch();
+    if (fd < 0) return error_set(err, fd, "watching nf_tables: %s", strerror(-fd));
+    node->guard_event = event_new(node->base, fd, EV_READ | EV_PERSIST, guard_changed, node);
+    if (node->guard_event && event_add(node->guard_event, NULL) == 0) return 0;
+    if (!node->guard_event) close(fd);
+    return error_set(err, -ENOMEM, "out of memory");
+}
+
+static void guard_unwatch(struct node *node) {
+    if (!node->guard_event) return;
+    int fd = event_get_fd(node->guard_event);
+    event_free(TAKE_POINTER(node->guard_event));
+    close(fd);
+}
+
+void node_guard_leave(struct node *node) {
+    guard_unwatch(node);
     char name[GUARD_NAME_SIZE];
     struct error err = {0};
     if (!node_guard_users(node) || node->sandbox_count > 0) return;
@@ -130,7 +160,7 @@ static int renew_check(const struct node *node, const struct node_config *config
         struct policy *policy = NULL;
         if (rc < 0 || sandbox->hidden || sandbox->ending) continue;
         rc = store_sandbox_get(node->store, sandbox->id, &row, err);
-        if (rc == 0) rc = node_compile(config, &row, &policy, err);
+        if (rc == 0) rc = node_compile(config, &row, true, &policy, err);
         policy_free(policy);
         store_sandbox_done(&row);
         if (rc < 0) error_context(err, rc, "the policy of sandbox %s does not fit it", sandbox->id);
@@ -142,6 +172,11 @@ int node_renew(struct node *node, struct node_config *config, struct error *err)
     int rc = renew_check(node, config, err);
     if (rc == 0) rc = node_guard_load(node, config, err);
     if (rc < 0) return rc;
+    if (node->guard_event) {
+        char name[GUARD_NAME_SIZE];
+        guard_name(node, name);
+        guard_is_lost(event_get_fd(node->guard_event), name); // our own doing
+    }
     node_config_done(&node->config);
     node->config = *config;
     *config = (struct node_config){0};

@@ -315,6 +315,12 @@ static void node_put_config(json_t *spec, const struct store_sandbox *row) {
     json_decref(own);
 }
 
+// As the row says, or the configuration, and no more than that allows.
+static int node_share(uint32_t wanted, uint32_t usual, uint32_t most) {
+    uint32_t share = wanted ? wanted : usual;
+    return (int)(most && most < share ? most : share);
+}
+
 static int node_write_spec(struct node_sandbox *sandbox, const struct store_sandbox *row, struct error *err) {
     const struct node *node = sandbox->node;
     const struct policy_node *config = &node->config.node;
@@ -325,8 +331,8 @@ static int node_write_spec(struct node_sandbox *sandbox, const struct store_sand
     json_t *more = asprintf(&path, "%s/" SHIM_SPEC, sandbox->folder) < 0 || asprintf(&images, "%s/images", node->state) < 0 ? NULL :
         json_pack("{s:s,s:s,s:s?,s:o,s:i,s:i,s:i,s:s?,s:s,s:b,s:I,s:o,s:o}", "id", row->id, "type", policy_type_info(row->type)->word,
                   "image", sandbox->cold ? row->image : NULL, "layers", layers ? layers : json_array(), "memory_mb",
-                  (int)(row->memory_mb ? row->memory_mb : config->memory_mb ? config->memory_mb : 512), "cpu_count",
-                  (int)(row->cpu_count ? row->cpu_count : config->cpu_count ? config->cpu_count : 1), "pids",
+                  node_share(row->memory_mb, config->memory_mb ? config->memory_mb : 512, config->max_memory_mb), "cpu_count",
+                  node_share(row->cpu_count, config->cpu_count ? config->cpu_count : 1, config->max_cpu_count), "pids",
                   (int)(config->pids ? config->pids : 1024), "upstream_ca", node->upstream_ca, "images", images, "local",
                   config->local_images, "users", (json_int_t)node_guard_users(node), "mirrors", node_mirrors(config), "plain_http",
                   node_texts(config->plain_http, config->plain_http_count));

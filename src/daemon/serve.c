@@ -273,6 +273,7 @@ static int serve_start(struct serve *serve, struct error *err) {
     if (rc == 0) rc = serve_watch(serve, err);
     serve_say_missing();
     if (rc == 0) rc = node_guard_load(node, &node->config, err); // before any gate
+    if (rc == 0) rc = node_guard_watch(node, err);
     if (rc == 0) rc = node_reconcile(node, err);
     if (rc == 0) rc = serve_listen(serve, err);
     if (rc == 0) serve_notify("READY=1");

@@ -109,7 +109,7 @@ static int shim_update(struct shim *shim, struct shim_policy *policy, bool keep,
     struct policy *compiled = NULL;
     struct credentials *credentials = NULL;
     int rc = !shim->trusted && policy->model->binding_count > 0
-                 ? error_set(err, -ENOTSUP, "this sandbox was created without credentials, so it does not trust our certificates; "
+                 ? error_set(err, -EINVAL, "this sandbox was created without credentials, so it does not trust our certificates; "
                              "create it with at least one of its rules") : 0;
     shim->options.model = policy->model;
     shim->options.node = &policy->node;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two tables take turns, NAME-a and NAME-b. The one that is not in force is filled first, which may take as many transactions
 // as it has ranges; one last transaction gives it its rules and takes the other one away. A crash in between leaves a table
-// without rules, which the next load or removal finds.
+// without rules, which the next load or removal finds. Whoever empties the kernel's tables (a firewall that is started again)
+// takes these too: that is heard of, and they are loaded again.
 //
 // The rules, in chain output, of the host's own packets: those of the gates' users go to `guard`, those of the resolvers' to
 // `servers` and then to `guard`. Everybody else is done after two comparisons. `guard`: what is always allowed passes, then
@@ -10,10 +11,12 @@
 
 #include <errno.h>
 #include <linux/netfilter/nfnetlink.h>
+#include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/mem.h"
 #include "net/nft.h"
@@ -199,4 +202,36 @@ int guard_remove(const char *name, struct error *err) {
     }
     netlink_close(&netlink);
     return rc < 0 ? error_set(err, rc, "the guardrails cannot be taken out of the kernel (nf_tables): %s", strerror(-rc)) : 0;
+}
+
+// ---- what others do ----
+
+int guard_watch(void) {
+    struct sockaddr_nl address = {.nl_family = AF_NETLINK, .nl_groups = 1u << (NFNLGRP_NFTABLES - 1)};
+    AUTO_CLOSE int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_NETFILTER);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0) return -errno;
+    return TAKE_FD(fd);
+}
+
+static bool guard_takes(const struct nlmsghdr *message, const char *name) {
+    static const uint8_t takes[] = {NFT_MSG_DELTABLE, NFT_MSG_DELCHAIN, NFT_MSG_DELRULE, NFT_MSG_DELSET, NFT_MSG_DELSETELEM};
+    if (message->nlmsg_type >> 8 != NFNL_SUBSYS_NFTABLES || !memchr(takes, message->nlmsg_type & 0xff, sizeof(takes))) return false;
+    NETLINK_FOR_ATTRIBUTES(attribute, message, sizeof(struct nfgenmsg)) {
+        if ((attribute->nla_type & NLA_TYPE_MASK) != NFTA_TABLE_NAME) continue; // the same number in all of them
+        return strncmp((const char *)attribute + NLA_HDRLEN, name, strnlen(name, attribute->nla_len - (size_t)NLA_HDRLEN)) == 0;
+    }
+    return false;
+}
+
+bool guard_is_lost(int fd, const char *name) {
+    _Alignas(struct nlmsghdr) char bytes[16384];
+    bool lost = false;
+    ssize_t len;
+    while ((len = recv(fd, bytes, sizeof(bytes), 0)) > 0 || errno == EINTR || errno == ENOBUFS) {
+        lost |= len <= 0 && errno == ENOBUFS; // some were
+        for (const struct nlmsghdr *message = (const struct nlmsghdr *)(const void *)bytes; len > 0 && NLMSG_OK(message, (size_t)len);
+             message = NLMSG_NEXT(message, len))
+            lost |= guard_takes(message, name);
+    }
+    return lost;
 }

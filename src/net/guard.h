@@ -36,6 +36,11 @@ int guard_load(const struct guard *guard, struct error *err);
 // Takes it away. 0 also if there is none.
 int guard_remove(const char *name, struct error *err);
 
+// A descriptor that is readable when somebody has changed nf_tables of this network namespace, or -errno.
+int guard_watch(void);
+// Reads it empty. True: something of the guard of that name has been taken away ("nft flush ruleset"), perhaps by its own load.
+bool guard_is_lost(int fd, const char *name);
+
 // ---- guard_range.c: addresses as ranges, pure ----
 
 struct guard_range {

@@ -152,11 +152,11 @@ class Node:
         with open(os.path.join(self.state, "config.yaml"), "w", encoding="utf-8") as file:
             file.write(text)
 
-    def serve(self, *options):
+    def serve(self, *options, wrap=()):
         state = os.path.join(self.state, "node")
         with open(self.errors, "a", encoding="utf-8") as errors:
             self.daemon = subprocess.Popen(
-                [self.program, "serve", "--config", os.path.join(self.state, "config.yaml"), "--state", state, "--listen",
+                [*wrap, self.program, "serve", "--config", os.path.join(self.state, "config.yaml"), "--state", state, "--listen",
                  f"127.0.0.1:{self.port}", "--upstream-ca", self.lab.ca, *options], env=self.environment(), stderr=errors,
                 stdin=subprocess.DEVNULL, stdout=errors)
         await_port(f"127.0.0.1:{self.port}", lambda: "the node does not listen: " + self.said())
