@@ -176,6 +176,7 @@ int api_new(const struct api_options *options, struct api **ret_api, struct erro
 int api_listen(struct api *api, int fd, struct error *err);
 // A listening socket for "ADDR:PORT" or "[ADDR6]:PORT"; port 0: any, see *ret_port. A descriptor, or a negative errno with
 // a message.
+int api_parse_address(const char *address, struct addr *ret_addr, uint16_t *ret_port, struct error *err); // 0 or -EINVAL
 int api_bind(const char *address, uint16_t *ret_port, struct error *err);
 void api_set_node(struct api *api, const struct policy_node *node);
 // From now on whatever changes something is answered with 503.

@@ -164,7 +164,7 @@ void api_reply_error(struct api_call *call, int status, const char *format, ...)
 void api_reply_errno(struct api_call *call, int code, const char *message) {
     static const struct {
         int code, status;
-    } statuses[] = {{-EINVAL, 400}, {-ENOENT, 404}, {-EEXIST, 409}, {-EBUSY, 409}, {-EAGAIN, 503}};
+    } statuses[] = {{-EINVAL, 400}, {-ENOENT, 404}, {-EEXIST, 409}, {-EBUSY, 409}, {-EAGAIN, 503}, {-ENOSYS, 501}};
     int status = 500;
     for (size_t i = 0; i < ARRAY_LENGTH(statuses); i++)
         if (statuses[i].code == code) status = statuses[i].status;

@@ -125,10 +125,19 @@ static int read_resources(struct api_request *request, struct store_sandbox *row
     row->cpu_count = request->api->options.cpu_count;
     row->memory_mb = request->api->options.memory_mb;
     row->disk_mb = request->api->options.disk_mb;
+    const struct policy_node *node = request->api->options.node;
+    if (node && node->max_cpu_count && row->cpu_count > node->max_cpu_count) row->cpu_count = node->max_cpu_count;
+    if (node && node->max_memory_mb && row->memory_mb > node->max_memory_mb) row->memory_mb = node->max_memory_mb;
     int r = field_number(body, "cpuCount", 0, CPU_MAX, &row->cpu_count, err);
     if (r >= 0 && row->cpu_count == 0) r = error_set(err, -EINVAL, "cpuCount must be greater than 0");
     if (r >= 0) r = field_number(body, "memoryMB", 0, MEMORY_MAX, &row->memory_mb, err);
     if (r >= 0 && row->memory_mb < 128) r = error_set(err, -EINVAL, "memoryMB must be at least 128");
+    if (r >= 0 && node && node->max_cpu_count && row->cpu_count > node->max_cpu_count)
+        r = error_set(err, -EINVAL, "cpuCount %u is more than a sandbox of this node gets (node.max_cpu_count: %u)", row->cpu_count,
+                      node->max_cpu_count);
+    if (r >= 0 && node && node->max_memory_mb && row->memory_mb > node->max_memory_mb)
+        r = error_set(err, -EINVAL, "memoryMB %u is more than a sandbox of this node gets (node.max_memory_mb: %u)", row->memory_mb,
+                      node->max_memory_mb);
     int given = r < 0 ? r : field_number(body, "diskSizeMB", 0, DISK_MAX, &row->disk_mb, err);
     if (given > 0 && (row->disk_mb < 1024 || row->disk_mb % 1024))
         given = error_set(err, -EINVAL, "diskSizeMB must be at least 1024 and divisible by 1024");

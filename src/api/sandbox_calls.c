@@ -148,14 +148,14 @@ void route_network(struct api_request *request) {
 
 // Children are as their parent, with their own ids and times.
 static void make_children(struct store_sandbox *children, char (*ids)[STORE_ID_SIZE], uint32_t count,
-                          const struct store_sandbox *parent, uint32_t seconds) {
+                          const struct store_sandbox *parent, bool never, uint32_t seconds) {
     for (uint32_t i = 0; i < count; i++) {
         children[i] = *parent; // borrows its texts
         children[i].id = (char *)(uintptr_t)store_make_id('i', ids[i]);
         children[i].state = STORE_STARTING;
         children[i].started_us = store_now_us();
-        children[i].timeout_s = seconds;
-        children[i].end_us = seconds || parent->end_us ? end_after(seconds) : 0;
+        children[i].timeout_s = never ? 0 : seconds;
+        children[i].end_us = never ? 0 : end_after(seconds);
         children[i].generation = 1;
     }
 }
@@ -170,7 +170,7 @@ void route_fork(struct api_request *request) {
         return;
     }
     if (!take(request, STORE_RUNNING, "sandbox cannot be forked", &sandbox)) return;
-    seconds = sandbox.timeout_s;
+    seconds = sandbox.timeout_s ? sandbox.timeout_s : API_TIMEOUT_S; // 0: it was to live for ever, and perhaps no longer is
     r = field_number(request->body, "timeout", 0, INT32_MAX, &seconds, &err);
     AUTO_FREE struct store_sandbox *children = NEW_ARRAY(struct store_sandbox, count);
     AUTO_FREE char (*ids)[STORE_ID_SIZE] = calloc(count, STORE_ID_SIZE);
@@ -178,7 +178,7 @@ void route_fork(struct api_request *request) {
     if (r < 0) {
         api_reply_errno(request->call, r, err.text);
     } else {
-        make_children(children, ids, count, &sandbox, seconds);
+        make_children(children, ids, count, &sandbox, r == 0 && sandbox.end_us == 0, seconds);
         backend(request)->fork(hand(request), request->call, &sandbox, children, count);
     }
     store_sandbox_done(&sandbox);

@@ -13,6 +13,8 @@
 #include "base/number.h"
 
 #define CONNECTIONS_DEFAULT 1024
+#define CPU_DEFAULT 1
+#define MEMORY_DEFAULT 512
 #define BACKLOG 512
 #define REARM_MS 100
 
@@ -80,8 +82,8 @@ int api_new(const struct api_options *options, struct api **ret_api, struct erro
     if (!api) return error_set(err, -ENOMEM, "out of memory");
     api->options = *options;
     if (api->options.max_connections == 0) api->options.max_connections = CONNECTIONS_DEFAULT;
-    if (api->options.cpu_count == 0) api->options.cpu_count = 1;
-    if (api->options.memory_mb == 0) api->options.memory_mb = 512;
+    if (api->options.cpu_count == 0) api->options.cpu_count = CPU_DEFAULT;
+    if (api->options.memory_mb == 0) api->options.memory_mb = MEMORY_DEFAULT;
     if (api->options.disk_mb == 0) api->options.disk_mb = 1024;
     if (api->options.head_ms == 0) api->options.head_ms = 10000;
     if (api->options.body_ms == 0) api->options.body_ms = 60000;
@@ -132,13 +134,18 @@ static int parse_address(const char *address, struct addr *ret_addr, uint16_t *r
     return 0;
 }
 
+int api_parse_address(const char *address, struct addr *ret_addr, uint16_t *ret_port, struct error *err) {
+    if (parse_address(address, ret_addr, ret_port) == 0) return 0;
+    return error_set(err, -EINVAL, "\"%s\" is no place to listen; write ADDR:PORT or [ADDR6]:PORT", address);
+}
+
 int api_bind(const char *address, uint16_t *ret_port, struct error *err) {
     struct addr addr;
     uint16_t port;
     struct sockaddr_storage sockaddr;
     int on = 1;
-    if (parse_address(address, &addr, &port) < 0)
-        return error_set(err, -EINVAL, "\"%s\" is no place to listen; write ADDR:PORT or [ADDR6]:PORT", address);
+    int rc = api_parse_address(address, &addr, &port, err);
+    if (rc < 0) return rc;
     socklen_t len = addr_to_sockaddr(&addr, port, &sockaddr);
     AUTO_CLOSE int fd = socket(sockaddr.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
@@ -151,7 +158,12 @@ int api_bind(const char *address, uint16_t *ret_port, struct error *err) {
     return TAKE_FD(fd);
 }
 
-void api_set_node(struct api *api, const struct policy_node *node) { api->options.node = node; }
+void api_set_node(struct api *api, const struct policy_node *node) {
+    api->options.node = node;
+    api->options.cpu_count = node->cpu_count ? node->cpu_count : CPU_DEFAULT;
+    api->options.memory_mb = node->memory_mb ? node->memory_mb : MEMORY_DEFAULT;
+}
+
 void api_stop(struct api *api) { api->stopping = true; }
 struct api_counts api_counts(const struct api *api) { return api->counts; }
 

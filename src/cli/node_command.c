@@ -202,6 +202,22 @@ static int words_needed(const struct node_options *options, int least, int most,
 
 // ---- commands ----
 
+#define NODE_NEVER "2069-12-07T" // how the API shows the end of what has none
+#define NODE_TIME_SIZE 24
+
+// A time to the second; the API's are finer.
+static const char *time_of(const json_t *object, const char *key, char ret_text[NODE_TIME_SIZE]) {
+    const char *text = text_of(object, key);
+    size_t len = strcspn(text, ".");
+    snprintf(ret_text, NODE_TIME_SIZE, "%.*s%s", (int)len, text, text[len] ? "Z" : "");
+    return ret_text;
+}
+
+static const char *end_of(const json_t *sandbox, char ret_text[NODE_TIME_SIZE]) {
+    bool paused = strcmp(text_of(sandbox, "state"), "paused") == 0; // which stops the clock
+    return paused || strncmp(text_of(sandbox, "endAt"), NODE_NEVER, strlen(NODE_NEVER)) == 0 ? "never" : time_of(sandbox, "endAt", ret_text);
+}
+
 static int command_ps(const struct node_options *options, struct error *err) {
     json_t *all = json_array();
     AUTO_FREE char *token = NULL;
@@ -222,11 +238,12 @@ static int command_ps(const struct node_options *options, struct error *err) {
     if (rc == 0 && !options->json && !options->print) {
         size_t index;
         json_t *sandbox;
+        char started[NODE_TIME_SIZE], end[NODE_TIME_SIZE];
         printf("%-22s %-8s %-30s %-22s %s\n", "SANDBOX", "STATE", "TEMPLATE", "STARTED", "ENDS");
         json_array_foreach(all, index, sandbox)
-            printf("%-22s %-8s %-30s %-22.20s %.20s\n", text_of(sandbox, "sandboxID"), text_of(sandbox, "state"),
+            printf("%-22s %-8s %-30s %-22s %s\n", text_of(sandbox, "sandboxID"), text_of(sandbox, "state"),
                    text_of(sandbox, "alias")[0] == '-' ? text_of(sandbox, "templateID") : text_of(sandbox, "alias"),
-                   text_of(sandbox, "startedAt"), text_of(sandbox, "endAt"));
+                   time_of(sandbox, "startedAt", started), end_of(sandbox, end));
     }
     json_decref(all);
     return rc;

@@ -20,7 +20,8 @@ int credentials_new(struct policy_model *model, struct credentials **ret_credent
 void credentials_free(struct credentials *credentials); // NULL is fine
 // Before the sandbox: makes the environment of commands that give secrets, and refuses those that the sandbox could change.
 // Then variables that are likely to hold a bound secret (of a bound kind, or named in such a command) are wiped from this
-// process's environment, which the sandbox gets. 0, or a negative errno with a message. NULL: nothing is bound.
+// process's environment, which the sandbox gets. 0, or a negative errno with a message. NULL: nothing is bound. spec: NULL for a
+// container, which can change nothing here.
 int credentials_part(struct credentials *credentials, const struct policy_model *model, const struct sandbox_spec *spec,
                      struct error *err);
 

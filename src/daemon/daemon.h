@@ -4,20 +4,34 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/error.h"
 
+struct ipc_resolver_start;
 struct learn;
 struct policy_binding;
 struct policy_model;
 struct policy_node;
 
+// What an image is run with, beside its policy.
+struct daemon_container {
+    const char *image;      // as of sandbox_image_get
+    uint64_t memory_bytes;  // 0: what the node's configuration says, else no limit; so of the next two
+    uint32_t cpu_millis, pids;
+    const char *user, *cwd; // NULL: the image's
+    const char *const *environment; // "NAME=VALUE", or "NAME": as the caller has it
+    size_t environment_count;
+};
+
 struct daemon_run {
     struct policy_model *model; // values of secrets in it are wiped
     const struct policy_node *node; // NULL: no configuration
-    char *const *argv;              // the command, NULL-terminated
+    const struct daemon_container *container; // NULL: a process on this host
+    char *const *argv;              // the command, NULL-terminated; of a container it may be NULL: what the image says
     const char *const *dns_servers; // --dns "ADDR[:PORT]", "[ADDR6]:PORT"
     size_t dns_server_count;
+    const struct ipc_resolver_start *servers; // what these and the configuration come to; NULL: not known yet
     const char *const *reads, *const *writes;
     size_t read_count, write_count;
     int log_fd;  // decision log, or -1

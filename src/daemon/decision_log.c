@@ -2,10 +2,12 @@
 #include "daemon/decision_log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -19,6 +21,8 @@
 struct decision_log {
     int fd;
     int failure;
+    const char *path; // NULL: it grows
+    uint64_t size, size_max;
     char sandbox[64];
     const struct learn *learn; // or NULL
     struct denials *denials;
@@ -122,13 +126,35 @@ static void decision_log_line(struct decision_log *log, const struct ipc_decisio
     if (line->failed) log->failure = -ENOMEM;
 }
 
+// The file of that descriptor gets another name, and the descriptor is another file's: whose descriptor it is need not know.
+static int decision_log_rotate(struct decision_log *log) {
+    AUTO_FREE char *old = NULL;
+    if (asprintf(&old, "%s.1", log->path) < 0) return -ENOMEM;
+    if (rename(log->path, old) < 0 && errno != ENOENT) return -errno;
+    AUTO_CLOSE int fd = open(log->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0 || dup3(fd, log->fd, O_CLOEXEC) < 0) return -errno;
+    log->size = 0;
+    return 0;
+}
+
 int decision_log_flush(struct decision_log *log) {
+    if (log->path && log->lines.len > 0 && log->size > log->size_max && !log->failure) log->failure = decision_log_rotate(log);
     while (log->lines.len > 0 && !log->failure) {
         ssize_t written = write(log->fd, log->lines.data, log->lines.len);
         if (written >= 0) buf_consume(&log->lines, (size_t)written);
         else if (errno != EINTR) log->failure = -errno;
+        if (written >= 0) log->size += (uint64_t)written;
     }
     return log->failure;
+}
+
+int decision_log_bound(struct decision_log *log, const char *path, uint64_t size_max) {
+    struct stat status;
+    if (fstat(log->fd, &status) < 0) return -errno;
+    log->size = (uint64_t)status.st_size;
+    log->path = path;
+    log->size_max = size_max;
+    return 0;
 }
 
 // Some clients (apt, Chromium) ask for services of a host, "_https._tcp.NAME", before they ask for the host itself, and take

@@ -18,6 +18,9 @@ void decision_log_free(struct decision_log *log);
 // wait for the flush, so that what has come at once is written at once.
 int decision_log_record(struct decision_log *log, const struct ipc_decision *record, const struct policy *policy);
 int decision_log_flush(struct decision_log *log);
+// Beyond size_max bytes the file at path, which fd is, becomes path.1, in place of the last one, and a new one is begun. What
+// waits is written whole, so a line is never in two files. path stays the caller's. 0, or -errno.
+int decision_log_bound(struct decision_log *log, const char *path, uint64_t size_max);
 // From here on each line of what was allowed also says what a run without --learn would have made of it.
 void decision_log_learn(struct decision_log *log, const struct learn *learn);
 // Each denied destination once, with its count and what would allow it, to standard error (denials.h).

@@ -10,25 +10,38 @@
 
 #include "api/api.h"
 #include "base/list.h"
+#include "daemon/metrics.h"
 #include "daemon/shim_link.h"
 #include "policy/model.h"
 #include "store/store.h"
+
+// As it was read: the texts, which shims read again, and what they say.
+struct node_config {
+    const char *name;  // of the file, or NULL
+    char *text;        // of the file; NULL: none
+    json_t *variables; // the daemon's that belong to it
+    struct policy_node node;
+    struct ipc_resolver_start servers; // that resolvers ask
+};
+int node_config_read(const char *path, const char *const *dns, size_t dns_count, struct node_config *ret_config, struct error *err);
+void node_config_done(struct node_config *config);
 
 struct node {
     struct event_base *base;
     struct store *store;
     struct api *api;
     const char *state;       // folder
-    const char *node_name, *upstream_ca;
-    const char *const *dns;
-    size_t dns_count;
+    const char *upstream_ca;
     char *token_seed;
-    char *node_text;         // configuration as it was read; NULL: none
-    struct policy_node config;
+    struct node_config config;
+    unsigned renewals;       // of the configuration
+    struct event *guard_event; // what others do to the kernel's rules
     struct list sandboxes, sweeps;
     size_t sandbox_count, starting;
     struct shim_spare spare;
     struct event *spare_event;
+    struct ipc_counters retired[POLICY_TYPE_COUNT]; // of sandboxes that have ended
+    struct node_scrape *scrape; // NULL until metrics have been asked for
 };
 
 struct node_sandbox;
@@ -43,10 +56,16 @@ struct node_sandbox {
     char *folder;
     struct shim_link *link;
     struct event *timer;     // its end, or that of the patience with its start
-    bool starting, up, paused, cold, ending, adopted, hidden; // hidden: without a row
+    struct ipc_counters *counters; // that its gates had when they were asked last; NULL: never
+    enum policy_type type;
+    bool starting, up, paused, counting, cold, ending, adopted, hidden; // hidden: without a row
     unsigned retry_s;        // of what could not be removed; 0: nothing failed yet
     char *layers;            // hidden: what it stands on; others have it in their row
+    unsigned renewals;       // of the node's, when its policy was told what the configuration says
+    char *policy;            // of one without a row
+    enum policy_dialect dialect;
     char failure[1024];      // of the start
+    int status;              // of HTTP, for that; 0: 500
     node_started *started;   // until it has been called
     void *started_data;
     struct list enders;      // who waits for its end
@@ -63,22 +82,42 @@ int node_boot(struct node *node, const struct store_sandbox *row, bool hidden, n
 void node_end(struct node_sandbox *sandbox, node_ended *ended, void *data);
 // What it does when its time is over at end_us (0: never).
 void node_set_timer(struct node_sandbox *sandbox, int64_t end_us);
-// {"policy", "dialect", "node", "node_name"} and so on, as a shim takes them. NULL: out of memory.
-json_t *node_policy_json(const struct node *node, const char *policy, enum policy_dialect dialect, uint64_t generation);
+// What a shim takes for a policy (IPC_SHIM_POLICY). NULL: out of memory.
+json_t *node_policy_json(const struct node_config *config, const char *policy, enum policy_dialect dialect, uint64_t generation);
 // The sandbox of a folder that another daemon made. keep: it runs on if it still answers; else it is cleaned up. hidden: it
 // has no row.
-int node_adopt(struct node *node, const char *id, bool keep, bool hidden, struct error *err);
+int node_adopt(struct node *node, const char *id, enum policy_type type, bool keep, bool hidden, struct error *err);
 // Has its policy judged by the node's configuration as it is now.
 void node_push_policy(struct node_sandbox *sandbox);
 // Finds the sandboxes of the last daemon again, and cleans up what is left of others.
 int node_reconcile(struct node *node, struct error *err);
-// The configuration has changed: every sandbox is judged by it.
-void node_renew(struct node *node);
+// Takes the configuration's place, and has every sandbox judged by it: all of them could, or the old one stays. 0, or a
+// negative errno with a message.
+int node_renew(struct node *node, struct node_config *config, struct error *err);
 void node_free(struct node *node); // sandboxes live on
 // Has a shim ready for the next start, once none is under way.
 void node_prepare(struct node *node);
 // Removes a folder tree with what the sandbox of that id (or "-") left behind. ended is called later, unless NULL.
 void node_sweep(struct node *node, const char *id, const char *folder, node_ended *ended, void *data);
+
+// ---- node_metrics.c ----
+
+void node_metrics(void *data, struct api_call *call);
+void node_counted(const struct ipc_counters *counters, void *sandbox);
+void node_count_out(struct node_sandbox *sandbox); // its shim has gone
+void node_scrape_free(struct node *node);
+
+// ---- node_guard.c: the configuration in the kernel ----
+
+// The first number of the users of the node's gates and resolvers; 0: they have no numbers of their own.
+uint32_t node_guard_users(const struct node *node);
+// What the configuration denies, no gate of the node reaches. Nothing if they have no numbers of their own. 0, or a negative
+// errno with a message.
+int node_guard_load(const struct node *node, const struct node_config *config, struct error *err);
+// From now on they come back when somebody takes them away.
+int node_guard_watch(struct node *node, struct error *err);
+// Takes them away, unless there are sandboxes, which live on.
+void node_guard_leave(struct node *node);
 
 // ---- node_call.c, node_template.c ----
 
@@ -88,6 +127,8 @@ void node_remove_layer(struct node *node, const char *folder);
 void node_remove_layers(struct node *node, const char *layers);
 // The layers of a template or snapshot as they are now: to be freed; NULL: none.
 char *node_template_layers(const struct node *node, const char *id);
+// Compiles the policy of a row as its shim would.
+int node_compile(const struct node_config *config, const struct store_sandbox *row, struct policy **ret_policy, struct error *err);
 
 extern const struct api_backend node_backend;
 void node_call_snapshot(void *data, struct api_call *call, const struct store_sandbox *row, const struct store_template *wanted,

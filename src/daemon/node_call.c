@@ -173,7 +173,7 @@ static void node_update(void *data, struct api_call *call, const struct store_sa
     struct node_wait *wait = wait_new(node, call, row->id);
     if (!wait) return;
     int rc = store_policy_stage(node->store, row->id, update->policy, update->dialect, &wait->generation, &err);
-    json_t *argument = rc == 0 ? node_policy_json(node, update->policy, update->dialect, wait->generation) : NULL;
+    json_t *argument = rc == 0 ? node_policy_json(&node->config, update->policy, update->dialect, wait->generation) : NULL;
     if (rc == 0 && argument) {
         json_object_set_new(argument, "keep", json_boolean(update->keep_existing));
         rc = shim_link_call(wait->sandbox->link, IPC_SHIM_POLICY, argument, NULL, updated, NULL, wait, &err);
@@ -195,39 +195,6 @@ static void node_decisions(void *data, struct api_call *call, const struct store
     AUTO_FREE char *path = NULL;
     if (asprintf(&path, "%s/sandboxes/%s/" SHIM_LOG, node->state, row->id) >= 0) api_reply_log(call, path);
     else api_reply_error(call, 500, "out of memory");
-}
-
-// One sample a line, as Prometheus' text format has it.
-static int count_state(const struct store_sandbox *row, void *data) {
-    ((unsigned *)data)[row->state]++;
-    return 0;
-}
-
-static void node_metrics(void *data, struct api_call *call) {
-    struct node *node = data;
-    struct error err = {0};
-    unsigned states[STORE_STATE_COUNT] = {0};
-    const struct store_filter all = {0};
-    AUTO_FREE char *text = NULL;
-    size_t len = 0;
-    store_sandbox_list(node->store, &all, count_state, states, &err);
-    FILE *out = open_memstream(&text, &len);
-    if (!out) {
-        api_reply_error(call, 500, "out of memory");
-        return;
-    }
-    fprintf(out, "# HELP penstock_sandboxes Sandboxes of this node by state.\n# TYPE penstock_sandboxes gauge\n");
-    for (size_t i = 0; i < STORE_STATE_COUNT; i++)
-        fprintf(out, "penstock_sandboxes{state=\"%s\"} %u\n", store_state_name((enum store_state)i), states[i]);
-    struct api_counts counts = api_counts(node->api);
-    fprintf(out, "# HELP penstock_api_requests_total Requests to the API.\n# TYPE penstock_api_requests_total counter\n"
-                 "penstock_api_requests_total %llu\n", (unsigned long long)counts.requests);
-    fprintf(out, "# HELP penstock_api_errors_total Answers of the API that were errors, by who caused them.\n"
-                 "# TYPE penstock_api_errors_total counter\npenstock_api_errors_total{by=\"client\"} %llu\n"
-                 "penstock_api_errors_total{by=\"server\"} %llu\n", (unsigned long long)counts.errors_client,
-            (unsigned long long)counts.errors_server);
-    fclose(out);
-    api_reply_text(call, "text/plain; version=0.0.4", text ? text : "", len);
 }
 
 // ---- commands ----
@@ -301,15 +268,15 @@ static void node_exec(void *data, struct api_call *call, const struct store_sand
 
 // ---- what its policy says ----
 
-static int explain_compile(const struct node *node, const struct store_sandbox *row, struct policy **ret_policy,
-                           struct error *err) {
+int node_compile(const struct node_config *config, const struct store_sandbox *row, struct policy **ret_policy, struct error *err) {
     AUTO_FREE struct addr *own = NULL;
     size_t own_count = 0;
     struct shim_policy policy = {0};
     struct policy_warnings warnings = {0};
-    json_t *object = node_policy_json(node, row->policy, row->dialect, row->generation);
+    json_t *object = node_policy_json(config, row->policy, row->dialect, row->generation);
     int rc = host_addresses(&own, &own_count, err);
     if (rc == 0) rc = shim_policy_read(object, row->type, &policy, err);
+    if (rc == 0) policy.model->known = true;
     if (rc == 0) rc = policy_compile(policy.model, &policy.node, own, own_count, row->generation, ret_policy, &warnings, err);
     policy_warnings_done(&warnings);
     shim_policy_done(&policy);
@@ -322,7 +289,7 @@ static void node_explain(void *data, struct api_call *call, const struct store_s
     struct request request;
     struct error err = {0};
     int rc = request_parse(url, strlen(url), &request, &err);
-    if (rc == 0) rc = explain_compile(data, row, &policy, &err);
+    if (rc == 0) rc = node_compile(&((struct node *)data)->config, row, &policy, &err);
     if (rc < 0) {
         api_reply_errno(call, rc, err.text);
         return;

@@ -13,10 +13,6 @@
 #include "base/mem.h"
 #include "daemon/node.h"
 
-void node_renew(struct node *node) {
-    LIST_FOREACH(&node->sandboxes, at) node_push_policy(LIST_ENTRY(at, struct node_sandbox, list));
-}
-
 // The list is read before anything in it is changed.
 struct reconcile {
     char (*ids)[STORE_ID_SIZE];
@@ -35,7 +31,7 @@ static int reconcile_row(const struct store_sandbox *row, void *data) {
 static int reconcile_one(struct node *node, const char *id, struct error *err) {
     struct store_sandbox row = {0};
     int rc = store_sandbox_get(node->store, id, &row, err);
-    if (rc == 0) rc = node_adopt(node, id, row.state == STORE_RUNNING || row.state == STORE_PAUSED, false, err);
+    if (rc == 0) rc = node_adopt(node, id, row.type, row.state == STORE_RUNNING || row.state == STORE_PAUSED, false, err);
     store_sandbox_done(&row);
     return rc;
 }
@@ -60,7 +56,7 @@ static int reconcile_folders(struct node *node, const char *name, reconcile_fold
 // Without a row: sandboxes that built templates, which may run still.
 static int reconcile_hidden(struct node *node, const char *name, const char *path, struct error *err) {
     (void)path;
-    return strlen(name) >= STORE_ID_SIZE || node_find(node, name) ? 0 : node_adopt(node, name, false, true, err);
+    return strlen(name) >= STORE_ID_SIZE || node_find(node, name) ? 0 : node_adopt(node, name, POLICY_TYPE_CONTAINER, false, true, err);
 }
 
 static int reconcile_layer(struct node *node, const char *name, const char *path, struct error *err) {

@@ -21,6 +21,7 @@
 
 #include "base/mem.h"
 #include "daemon/shim.h"
+#include "sandbox/sandbox.h"
 
 #define NODE_START_S 60  // from layers
 #define NODE_PULL_S 900  // with an image to be fetched; or of one that is busy when it is found again
@@ -110,8 +111,10 @@ static void sandbox_free(struct node_sandbox *sandbox) {
     list_remove(&sandbox->list);
     sandbox->node->sandbox_count--;
     shim_link_free(sandbox->link);
+    free(sandbox->counters);
     if (sandbox->timer) event_free(sandbox->timer);
     LIST_FOREACH(&sandbox->enders, at) free(LIST_ENTRY(at, struct node_ender, list));
+    free(sandbox->policy);
     free(sandbox->folder);
     free(sandbox->layers);
     free(sandbox);
@@ -147,7 +150,7 @@ static void sandbox_swept(const char *failure, void *data) {
     if (!failure) sandbox_forget(sandbox);
     node_started *started = TAKE_POINTER(sandbox->started);
     sandbox_started(sandbox);
-    if (started) started(sandbox, 500, sandbox->failure, sandbox->started_data);
+    if (started) started(sandbox, sandbox->status ? sandbox->status : 500, sandbox->failure, sandbox->started_data);
     LIST_FOREACH(&sandbox->enders, at) {
         struct node_ender *ender = LIST_ENTRY(at, struct node_ender, list);
         list_remove(&ender->list);
@@ -174,18 +177,20 @@ static void sandbox_sweep(struct node_sandbox *sandbox) {
     node_sweep(sandbox->node, sandbox->id, sandbox->folder, sandbox_swept, sandbox);
 }
 
-static void sandbox_gone(const char *text, void *data) {
+static void sandbox_gone(int failure, const char *text, void *data) {
     struct node_sandbox *sandbox = data;
+    if (failure) sandbox->status = failure == -EINVAL ? 400 : failure == -EAGAIN ? 503 : 500;
     if (sandbox->started && !sandbox->failure[0])
         snprintf(sandbox->failure, sizeof(sandbox->failure), "%s", *text ? text : "the sandbox's shim ended while it was started");
     else if (*text) sandbox_say(sandbox, text);
     shim_link_free(TAKE_POINTER(sandbox->link));
+    node_count_out(sandbox);
     sandbox_sweep(sandbox);
 }
 
 static void sandbox_timer(evutil_socket_t fd, short what, void *data);
 
-static struct node_sandbox *sandbox_new(struct node *node, const char *id) {
+static struct node_sandbox *sandbox_new(struct node *node, const char *id, enum policy_type type) {
     struct node_sandbox *sandbox = NEW(struct node_sandbox);
     if (!sandbox) return NULL;
     sandbox->node = node;
@@ -193,6 +198,7 @@ static struct node_sandbox *sandbox_new(struct node *node, const char *id) {
     list_append(&node->sandboxes, &sandbox->list);
     node->sandbox_count++;
     snprintf(sandbox->id, sizeof(sandbox->id), "%s", id);
+    sandbox->type = type;
     sandbox->timer = evtimer_new(node->base, sandbox_timer, sandbox);
     if (asprintf(&sandbox->folder, "%s/sandboxes/%s", node->state, id) < 0) sandbox->folder = NULL;
     if (sandbox->timer && sandbox->folder) return sandbox;
@@ -269,11 +275,23 @@ void node_set_timer(struct node_sandbox *sandbox, int64_t end_us) {
 
 // ---- start ----
 
-json_t *node_policy_json(const struct node *node, const char *policy, enum policy_dialect dialect, uint64_t generation) {
+static json_t *node_servers(const struct ipc_resolver_start *servers) {
+    json_t *array = json_array();
+    for (uint32_t i = 0; i < servers->count; i++) {
+        const struct ipc_resolver_server *server = &servers->servers[i];
+        char text[ADDR_TEXT_SIZE];
+        bool ipv6 = server->address.family == ADDR_IPV6;
+        json_array_append_new(array, json_sprintf(ipv6 ? "[%s]:%d" : "%s:%d", addr_format(&server->address, text), server->port));
+    }
+    return array;
+}
+
+json_t *node_policy_json(const struct node_config *config, const char *policy, enum policy_dialect dialect, uint64_t generation) {
     static const char *const words[] = {[POLICY_DIALECT_NETWORK] = "network", [POLICY_DIALECT_E2B] = "e2b",
                                         [POLICY_DIALECT_NATIVE] = "native"};
-    return json_pack("{s:s,s:s,s:s?,s:s?,s:I}", "policy", policy, "dialect", words[dialect], "node", node->node_text, "node_name",
-                     node->node_name, "generation", (json_int_t)generation);
+    return json_pack("{s:s,s:s,s:s?,s:s?,s:O,s:o,s:I}", "policy", policy, "dialect", words[dialect], "node", config->text,
+                     "node_name", config->name, "variables", config->variables, "dns", node_servers(&config->servers), "generation",
+                     (json_int_t)generation);
 }
 
 static json_t *node_texts(char *const *texts, size_t count) {
@@ -306,19 +324,26 @@ static void node_put_config(json_t *spec, const struct store_sandbox *row) {
     json_decref(own);
 }
 
-static int node_write_spec(const struct node_sandbox *sandbox, const struct store_sandbox *row, struct error *err) {
+// As the row says, or the configuration, and no more than that allows.
+static int node_share(uint32_t wanted, uint32_t usual, uint32_t most) {
+    uint32_t share = wanted ? wanted : usual;
+    return (int)(most && most < share ? most : share);
+}
+
+static int node_write_spec(struct node_sandbox *sandbox, const struct store_sandbox *row, struct error *err) {
     const struct node *node = sandbox->node;
-    const struct policy_node *config = &node->config;
+    const struct policy_node *config = &node->config.node;
     AUTO_FREE char *path = NULL, *images = NULL;
-    json_t *spec = node_policy_json(node, row->policy, row->dialect, row->generation ? row->generation : 1);
+    json_t *spec = node_policy_json(&node->config, row->policy, row->dialect, row->generation ? row->generation : 1);
+    sandbox->renewals = node->renewals;
     json_t *layers = json_loads(row->layers ? row->layers : "[]", 0, NULL);
     json_t *more = asprintf(&path, "%s/" SHIM_SPEC, sandbox->folder) < 0 || asprintf(&images, "%s/images", node->state) < 0 ? NULL :
-        json_pack("{s:s,s:s,s:s?,s:o,s:i,s:i,s:i,s:s?,s:s,s:o,s:o,s:o}", "id", row->id, "type", policy_type_info(row->type)->word,
+        json_pack("{s:s,s:s,s:s?,s:o,s:i,s:i,s:i,s:s?,s:s,s:b,s:I,s:o,s:o}", "id", row->id, "type", policy_type_info(row->type)->word,
                   "image", sandbox->cold ? row->image : NULL, "layers", layers ? layers : json_array(), "memory_mb",
-                  (int)(row->memory_mb ? row->memory_mb : config->memory_mb ? config->memory_mb : 512), "cpu_count",
-                  (int)(row->cpu_count ? row->cpu_count : config->cpu_count ? config->cpu_count : 1), "pids",
-                  (int)(config->pids ? config->pids : 1024), "upstream_ca", node->upstream_ca, "images", images, "dns",
-                  node_texts((char *const *)(uintptr_t)node->dns, node->dns_count), "mirrors", node_mirrors(config), "plain_http",
+                  node_share(row->memory_mb, config->memory_mb ? config->memory_mb : 512, config->max_memory_mb), "cpu_count",
+                  node_share(row->cpu_count, config->cpu_count ? config->cpu_count : 1, config->max_cpu_count), "pids",
+                  (int)(config->pids ? config->pids : 1024), "upstream_ca", node->upstream_ca, "images", images, "local",
+                  config->local_images, "users", (json_int_t)node_guard_users(node), "mirrors", node_mirrors(config), "plain_http",
                   node_texts(config->plain_http, config->plain_http_count));
     int rc = spec && more && json_object_update(spec, more) == 0 ? 0 : -ENOMEM;
     if (rc == 0) node_put_config(spec, row);
@@ -373,7 +398,6 @@ static int sandbox_store_found(struct node_sandbox *sandbox, const struct ipc_sh
     store_sandbox_done(&row);
     if (rc == 0) rc = store_sandbox_set_state_end(store, sandbox->id, up->paused ? STORE_PAUSED : STORE_RUNNING, end, err);
     if (rc == 0) node_set_timer(sandbox, end);
-    if (rc == 0) node_push_policy(sandbox);
     return rc;
 }
 
@@ -385,6 +409,7 @@ static void sandbox_up(const struct ipc_shim_up *up, void *data) {
     sandbox->paused = up->paused;
     event_del(sandbox->timer);
     int rc = sandbox->adopted ? sandbox_store_found(sandbox, up, &err) : sandbox_store_up(sandbox, &err);
+    if (rc == 0 && sandbox->renewals != sandbox->node->renewals) node_push_policy(sandbox);
     if (rc < 0) {
         snprintf(sandbox->failure, sizeof(sandbox->failure), "%s", err.text);
         node_end(sandbox, NULL, NULL);
@@ -395,18 +420,26 @@ static void sandbox_up(const struct ipc_shim_up *up, void *data) {
     if (started) started(sandbox, 0, "", sandbox->started_data);
 }
 
-static const struct shim_link_handlers sandbox_handlers = {.up = sandbox_up, .gone = sandbox_gone};
+static const struct shim_link_handlers sandbox_handlers = {.up = sandbox_up, .counted = node_counted, .gone = sandbox_gone};
 
 int node_boot(struct node *node, const struct store_sandbox *row, bool hidden, node_started *started, void *data,
               struct node_sandbox **ret_sandbox, struct error *err) {
-    uint32_t most = node->config.max_sandboxes ? node->config.max_sandboxes : 1000;
+    if (!sandbox_identity().from_root)
+        return error_set(err, -ENOSYS, "a node's sandboxes are containers, which need root (cgroups, ranges of users, overlays); run "
+                         "`penstock serve` as root, or use `penstock run`, which needs no node");
+    uint32_t most = node->config.node.max_sandboxes ? node->config.node.max_sandboxes : 1000;
     if (node->sandbox_count >= most)
         return error_set(err, -EAGAIN, "this node has %u sandboxes, which is its limit (node.sandboxes); remove one", most);
-    struct node_sandbox *sandbox = sandbox_new(node, row->id);
+    struct node_sandbox *sandbox = sandbox_new(node, row->id, row->type);
     if (!sandbox) return error_set(err, -ENOMEM, "out of memory");
     sandbox->hidden = hidden;
     sandbox->layers = hidden && row->layers ? strdup(row->layers) : NULL;
     sandbox->cold = row->image && (!row->layers || strcmp(row->layers, "[]") == 0);
+    sandbox->dialect = row->dialect;
+    if (hidden && !(sandbox->policy = strdup(row->policy))) {
+        sandbox_free(sandbox);
+        return error_set(err, -ENOMEM, "out of memory");
+    }
     int rc = hidden ? 0 : store_sandbox_insert(node->store, row, err);
     bool inserted = rc == 0 && !hidden;
     if (rc == 0 && mkdir(sandbox->folder, 0700) < 0) rc = error_set(err, -errno, "%s: %s", sandbox->folder, strerror(errno));
@@ -433,29 +466,66 @@ int node_boot(struct node *node, const struct store_sandbox *row, bool hidden, n
 
 // ---- of another daemon ----
 
+struct node_push {
+    struct node *node;
+    char id[STORE_ID_SIZE];
+};
+
+static void push_again(evutil_socket_t fd, short what, void *data) {
+    (void)fd, (void)what;
+    struct node_push *push = data;
+    struct node_sandbox *sandbox = node_find(push->node, push->id);
+    if (sandbox) node_push_policy(sandbox);
+    free(push);
+}
+
+// An update is under way, that was judged by the configuration before.
+static bool sandbox_push_later(const struct node_sandbox *sandbox) {
+    static const struct timeval moment = {.tv_usec = 50000};
+    struct node_push *push = NEW(struct node_push);
+    if (!push) return false;
+    push->node = sandbox->node;
+    memcpy(push->id, sandbox->id, sizeof(push->id));
+    if (event_base_once(sandbox->node->base, -1, EV_TIMEOUT, push_again, push, &moment) == 0) return true;
+    free(push);
+    return false;
+}
+
 static void sandbox_pushed(const struct ipc_shim_done *done, void *data) {
     struct node_sandbox *sandbox = data;
-    if (done && done->status < 0) sandbox_say(sandbox, done->text);
+    if (!done || done->status == 0 || (done->status == -EBUSY && sandbox_push_later(sandbox))) return;
+    sandbox_say(sandbox, done->text);
+}
+
+static int push_policy(struct node_sandbox *sandbox, const char *policy, enum policy_dialect dialect, uint64_t generation,
+                       struct error *err) {
+    json_t *argument = node_policy_json(&sandbox->node->config, policy, dialect, generation);
+    int rc = argument && json_object_set_new(argument, "known", json_true()) == 0 ? 0 : error_set(err, -ENOMEM, "out of memory");
+    if (rc == 0) rc = shim_link_call(sandbox->link, IPC_SHIM_POLICY, argument, NULL, sandbox_pushed, NULL, sandbox, err);
+    json_decref(argument);
+    return rc;
 }
 
 void node_push_policy(struct node_sandbox *sandbox) {
     struct store_sandbox row = {0};
     struct error err = {0};
-    if (!sandbox->up || sandbox->ending || sandbox->hidden) return;
-    int rc = store_sandbox_get(sandbox->node->store, sandbox->id, &row, &err);
-    json_t *argument = rc == 0 ? node_policy_json(sandbox->node, row.policy, row.dialect, row.generation) : NULL;
-    if (rc == 0 && argument) rc = shim_link_call(sandbox->link, IPC_SHIM_POLICY, argument, NULL, sandbox_pushed, NULL, sandbox, &err);
+    if (!sandbox->up || sandbox->ending) return; // it is told when it is up
+    sandbox->renewals = sandbox->node->renewals;
+    int rc = sandbox->hidden ? 0 : store_sandbox_get(sandbox->node->store, sandbox->id, &row, &err);
+    if (rc == 0)
+        rc = sandbox->hidden ? push_policy(sandbox, sandbox->policy, sandbox->dialect, 1, &err)
+                             : push_policy(sandbox, row.policy, row.dialect, row.generation, &err);
     if (rc < 0) sandbox_say(sandbox, err.text);
-    json_decref(argument);
     store_sandbox_done(&row);
 }
 
-int node_adopt(struct node *node, const char *id, bool keep, bool hidden, struct error *err) {
-    struct node_sandbox *sandbox = sandbox_new(node, id);
+int node_adopt(struct node *node, const char *id, enum policy_type type, bool keep, bool hidden, struct error *err) {
+    struct node_sandbox *sandbox = sandbox_new(node, id, type);
     struct error why;
     if (!sandbox) return error_set(err, -ENOMEM, "out of memory");
     sandbox->adopted = true;
     sandbox->hidden = hidden;
+    sandbox->renewals = node->renewals - 1; // of another daemon
     if (shim_link_connect(node->base, sandbox->folder, &sandbox_handlers, sandbox, &sandbox->link, &why) < 0) {
         if (keep) sandbox_say(sandbox, "it did not outlive the daemon");
         sandbox_sweep(sandbox);
@@ -478,7 +548,7 @@ static void node_spare_due(evutil_socket_t fd, short what, void *data) {
     AUTO_FREE char *parent = NULL;
     if (node->starting > 0 || node->spare.fd >= 0) return;
     int rc = asprintf(&parent, "%s/sandboxes", node->state) < 0 ? error_set(&err, -ENOMEM, "out of memory")
-                                                               : shim_spare_start(&node->spare, parent, &err);
+                                                               : shim_spare_start(&node->spare, parent, node_guard_users(node), &err);
     if (rc < 0) fprintf(stderr, "penstock: %s\n", err.text);
 }
 
@@ -491,6 +561,7 @@ void node_prepare(struct node *node) {
 void node_free(struct node *node) {
     if (node->spare_event) event_free(node->spare_event);
     shim_spare_end(&node->spare);
+    node_scrape_free(node);
     LIST_FOREACH(&node->sandboxes, at) sandbox_free(LIST_ENTRY(at, struct node_sandbox, list));
     LIST_FOREACH(&node->sweeps, at) sweep_free(LIST_ENTRY(at, struct node_sweeper, list));
 }

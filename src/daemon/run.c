@@ -106,7 +106,7 @@ static int run_command(struct run *run, const sigset_t *before, struct error *er
 // ---- before and after ----
 
 // What env: secrets are is known by then.
-static int run_look_at_secrets(const struct policy_model *model, struct error *err) {
+int run_look_at_secrets(const struct policy_model *model, struct error *err) {
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < model->binding_count; i++)
         if (strncmp(policy_binding_secret(&model->bindings[i]), "env:", 4) != 0) rc = daemon_secret_look(&model->bindings[i], err);
@@ -125,8 +125,7 @@ static void run_finish(struct run *run) {
     if (run->child >= 0) close(run->child);
 }
 
-// The command has ended: its policy, and what there is to say.
-static int run_conclude(const struct run *run, struct error *err) {
+int run_conclude(const struct run *run, struct error *err) {
     const struct daemon_run *options = run->options;
     int rc = options->learn ? learn_write(options->learn, err) : 0;
     if (options->quiet) return rc;
@@ -141,7 +140,7 @@ static int run_conclude(const struct run *run, struct error *err) {
 }
 
 // Exit status of a failure before the command ran (semantics section 12).
-static int run_failure(int prepared, const struct error *err) {
+int run_failure(int prepared, const struct error *err) {
     fprintf(stderr, "penstock: %s\n", err->text);
     if (prepared == -ENOENT) return 127;
     return prepared == -EACCES ? 126 : RUN_ERROR;
@@ -149,6 +148,7 @@ static int run_failure(int prepared, const struct error *err) {
 
 int daemon_run(const struct daemon_run *options) {
     struct error err = {0};
+    if (options->container) return run_container(options);
     AUTO_FREE char *cwd = getcwd(NULL, 0);
     signal(SIGPIPE, SIG_IGN); // a reader of the log or of standard error that goes away must not end the run
     struct run run = {.signals = -1, .child = -1, .status = RUN_ERROR};

@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "daemon/run_state.h"
 #include "daemon/skeleton_choice.h"
+#include "net/guard.h"
 
 #define RUN_RESTARTS_MAX 5    // of gate, resolver and vault within RUN_RESTART_WINDOW_US; then the sandbox stays without
 #define RUN_RESTART_WINDOW_US 10000000
@@ -52,13 +53,19 @@ int run_send_policy(struct run *run, bool keep_existing, struct error *err) {
 
 // ---- starting the roles ----
 
+// As root, gate and resolver are a user of their own, so that not even the sandbox's user is theirs; those of a node have the
+// numbers by which the kernel knows them.
+static uint32_t run_number(const struct run *run, enum role_kind kind, uint32_t usual) {
+    if (!run->users) return usual + ROLE_USERS;
+    return run->users + (kind == ROLE_RESOLVER ? GUARD_ROLE_USERS : 0) + (uint32_t)getpid() % GUARD_ROLE_USERS;
+}
+
 int run_start_role(struct run *run, enum role_kind kind, struct error *err) {
-    // As root, gate and resolver are a user of their own, so that not even the sandbox's user is theirs.
     const struct sandbox_identity *identity = &run->spec.identity;
     bool drop = identity->from_root && kind != ROLE_KEEPER;
     if (run->roles[kind].pid > 0) return 0; // started ahead
-    return role_start(&run->roles[kind], kind, drop ? identity->uid + ROLE_USERS : 0,
-                      drop ? identity->gid + ROLE_USERS : 0, NULL, err);
+    return role_start(&run->roles[kind], kind, drop ? run_number(run, kind, identity->uid) : 0,
+                      drop ? run_number(run, kind, identity->gid) : 0, NULL, err);
 }
 
 // With the channel of the first gate: the skeleton is built once, leading to it.
@@ -123,6 +130,7 @@ static int run_begin_gate(struct run *run, int keeper, struct error *err) {
     int rc = run_join_resolver(run, &resolver, err);
     if (rc == 0 && run->credentials) rc = credentials_join(run->credentials, &run->roles[ROLE_VAULT], &vault, err);
     if (rc == 0) rc = run_start_role(run, ROLE_GATE, err);
+    run->gates++;
     int fds[] = {keeper, resolver, vault, run->roots};
     size_t count = vault < 0 ? 2 : run->roots < 0 ? 3 : 4;
     if (rc == 0) rc = role_send(&run->roles[ROLE_GATE], IPC_GATE_START, &start, sizeof(start), fds, count, err);
@@ -214,6 +222,24 @@ static int run_restart_resolver(struct run *run, struct error *err) {
     run->resolver_ready = rc == 0;
     if (rc == 0) rc = run_join_resolver(run, &channel, err);
     return rc < 0 ? rc : run_tell(run, ROLE_GATE, IPC_GATE_RESOLVER, channel, err);
+}
+
+static bool run_has_servers(const struct run *run, const struct ipc_resolver_start *servers) {
+    bool same = run->servers.count == servers->count;
+    for (uint32_t i = 0; same && i < servers->count; i++)
+        same = run->servers.servers[i].port == servers->servers[i].port &&
+               addr_equal(&run->servers.servers[i].address, &servers->servers[i].address);
+    return same;
+}
+
+int run_set_servers(struct run *run, const struct ipc_resolver_start *servers, struct error *err) {
+    if (run_has_servers(run, servers)) return 0;
+    run->servers = *servers;
+    if (run->roles[ROLE_RESOLVER].pid <= 0) return 0; // the one that is started next has them
+    if (run->role_events[ROLE_RESOLVER]) event_free(TAKE_POINTER(run->role_events[ROLE_RESOLVER]));
+    int rc = run_restart_resolver(run, err);
+    run_watch(run);
+    return rc;
 }
 
 // Both may have died at once, of the same cause.

@@ -21,8 +21,10 @@ struct run {
     struct policy *policy, *previous;
     struct credentials *credentials; // NULL: nothing is bound
     struct ipc_resolver_start servers;
+    uint32_t users;                  // of a node: its first number for gates and resolvers (net/guard.h); else 0
     struct nameserver_probe probe;
     void (*active)(struct run *run, const struct ipc_active *report); // a policy is in force everywhere; or NULL
+    void (*counted)(struct run *run, const struct ipc_counters *counters); // the gate, as IPC_GATE_COUNT asks for; or NULL
     struct sandbox_spec spec;
     struct sandbox_process *process;
     struct decision_log *log;
@@ -36,7 +38,7 @@ struct run {
     uint64_t generation, restart_window_us;
     uint64_t in_force;               // generation of the last policy that a gate said it has
     uint64_t bytes_out;              // of the sandbox, as its gates have told
-    unsigned restarts;
+    unsigned restarts, gates;        // gates: that have been begun
     bool prepared, log_failed, gate_started, resolver_ready, probed;
     int status;
 };
@@ -68,6 +70,30 @@ void run_role_gone(struct run *run, enum role_kind kind);
 void run_close(struct run *run);
 void run_free(struct run *run);
 
+// ---- run.c, run_container.c ----
+
+// Instead of daemon_run's own, where options->container is.
+int run_container(const struct daemon_run *options);
+// What is wrong with secrets that are not read yet.
+int run_look_at_secrets(const struct policy_model *model, struct error *err);
+// The command has ended: its policy, and what there is to say.
+int run_conclude(const struct run *run, struct error *err);
+// Says why nothing ran. The exit status; prepared: -ENOENT or -EACCES if it was for the command.
+int run_failure(int prepared, const struct error *err);
+
+// ---- run_place.c: folders of containers without a node ----
+
+struct run_place {
+    char *images, *runs; // of all images; of all runs
+    char *folder;        // of this container alone; NULL: not yet
+    int lock;            // as long as it is held, nobody takes that for what is left of a run that was killed
+};
+// Finds or makes the folders that all share. 0, or a negative errno with a message.
+int run_place_open(struct run_place *ret_place, struct error *err);
+// Removes what runs that were killed have left, then makes the container's own, which is empty.
+int run_place_take(struct run_place *place, const char *name, struct error *err);
+void run_place_close(struct run_place *place); // the folder, which is empty again, goes
+
 // ---- run_spec.c: what the sandbox room is told ----
 
 // Fills spec's lists of files. After credentials_new.
@@ -86,6 +112,8 @@ int run_await_namespaces(struct run *run, struct error *err);
 int run_await_roles(struct run *run, struct error *err);
 // The resolver, to which the questions that wait for it are given.
 int run_start_late_resolver(struct run *run, struct error *err);
+// The resolver asks these from now on.
+int run_set_servers(struct run *run, const struct ipc_resolver_start *servers, struct error *err);
 int run_send_policy(struct run *run, bool keep_existing, struct error *err);
 // Where credentials are bound, before or after: the vault's rules and the gate's are numbered alike, so both change at once,
 // and a gate is told of another vault with the policy. Takes credentials (NULL: none are bound any more), also if it fails.

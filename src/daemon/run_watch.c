@@ -43,9 +43,11 @@ static int run_prepare(struct run *run, struct error *err) {
     if (rc == 0 && !options->quiet) run_print_warnings(&warnings);
     policy_warnings_done(&warnings);
     if (rc < 0) return rc;
+    options->model->known = true;
     size_t configured = options->dns_server_count == 0 && options->node ? options->node->dns_server_count : 0;
     const char *const *texts = configured ? (const char *const *)options->node->dns_servers : options->dns_servers;
-    rc = nameserver_collect(texts, configured ? configured : options->dns_server_count, &run->servers, err);
+    if (options->servers) run->servers = *options->servers;
+    else rc = nameserver_collect(texts, configured ? configured : options->dns_server_count, &run->servers, err);
     if (rc < 0) return rc;
     if (run->servers.count == 0 && policy_facts(run->policy).has_names) {
         return error_set(err, -ENOENT, "DNS server: /etc/resolv.conf names none and the policy allows host names; give one "
@@ -110,6 +112,7 @@ bool run_drain_gate(struct run *run) {
         if (message.type == IPC_DECISION) run_decisions(run, &message);
         if (message.type == IPC_ERROR) fprintf(stderr, "penstock: %s\n", ((const struct ipc_error *)message.body)->text);
         if (message.type == IPC_GATE_SPENT) run->bytes_out = ((const struct ipc_spent *)message.body)->bytes_out;
+        if (message.type == IPC_GATE_COUNTERS && run->counted) run->counted(run, message.body);
         if (message.type == IPC_GATE_VAULT_LOST) run_rejoin_vault(run);
         refused |= !run_is_active(run, &message);
         channel_message_close(&message);

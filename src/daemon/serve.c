@@ -2,6 +2,7 @@
 // `penstock serve`: configuration, state folder, API key, store, and then the loop. SIGHUP reads the configuration again; when
 // it is wrong the old one stays. SIGTERM and SIGINT end the daemon; the sandboxes run on, and are found again by the next one.
 #include <errno.h>
+#include <event2/util.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
@@ -9,18 +10,22 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/mem.h"
 #include "base/number.h"
 #include "daemon/daemon.h"
-#include "daemon/nameserver.h"
 #include "daemon/node.h"
+#include "daemon/run_state.h"
 #include "vault/vault.h"
 
 #define SERVE_LISTEN "127.0.0.1:8000"
-#define SERVE_CONFIG_MAX (1 << 20)
+#define SERVE_CONFIG "/etc/penstock/penstock.yaml"
+#define SERVE_SECRET "/run/secrets/api-key" // as the vault has it
 #define SERVE_SOCKET 3 // of the service manager
 
 struct serve {
@@ -28,56 +33,107 @@ struct serve {
     struct node node;
     struct event *events[3];
     char state[PATH_MAX];
-    char *upstream_ca;
+    char *config, *upstream_ca;
     int lock;
 };
 
-// ---- configuration ----
+// ---- what it is told ----
 
-static int serve_read_file(const char *path, char **ret_text, struct error *err) {
-    AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat status;
-    if (fd < 0 || fstat(fd, &status) < 0) return error_set(err, -EINVAL, "--config %s: %s", path, strerror(errno));
-    if (!S_ISREG(status.st_mode) || status.st_size > SERVE_CONFIG_MAX)
-        return error_set(err, -EINVAL, "--config %s: expected a file of at most %d bytes", path, SERVE_CONFIG_MAX);
-    AUTO_FREE char *text = NEW_ARRAY(char, (size_t)status.st_size + 1);
-    if (!text) return error_set(err, -ENOMEM, "out of memory");
-    if (pread(fd, text, (size_t)status.st_size, 0) != status.st_size) return error_set(err, -EINVAL, "--config %s: cannot be read", path);
-    *ret_text = TAKE_POINTER(text);
+static const char *serve_address(const struct serve *serve, const struct policy_node *config, char *buf, size_t size) {
+    char text[ADDR_TEXT_SIZE];
+    if (serve->options->listen) return serve->options->listen;
+    if (!config->listen_port) return SERVE_LISTEN;
+    snprintf(buf, size, config->listen_address.family == ADDR_IPV6 ? "[%s]:%u" : "%s:%u",
+             addr_format(&config->listen_address, text), config->listen_port);
+    return buf;
+}
+
+// The usual one, if there is one.
+static int serve_find_config(struct serve *serve, struct error *err) {
+    const char *home = getenv("HOME"), *folder = getenv("XDG_CONFIG_HOME");
+    serve->config = serve->options->config ? strdup(serve->options->config) : NULL;
+    if (serve->options->config) return serve->config ? 0 : error_set(err, -ENOMEM, "out of memory");
+    AUTO_FREE char *path = NULL;
+    int rc = 0;
+    if (geteuid() == 0) rc = (path = strdup(SERVE_CONFIG)) ? 0 : -1;
+    else if (folder && folder[0] == '/') rc = asprintf(&path, "%s/penstock/penstock.yaml", folder);
+    else if (home && home[0] == '/') rc = asprintf(&path, "%s/.config/penstock/penstock.yaml", home);
+    if (rc < 0) return error_set(err, -ENOMEM, "out of memory");
+    if (path && access(path, F_OK) == 0) serve->config = TAKE_POINTER(path);
     return 0;
 }
 
-static int serve_read_config(const struct daemon_serve *options, char **ret_text, struct policy_node *ret_node, struct error *err) {
-    AUTO_FREE char *text = NULL;
-    int rc = options->config ? serve_read_file(options->config, &text, err) : 0;
-    if (rc == 0) rc = policy_node_read(text, text ? strlen(text) : 0, options->config, environ, ret_node, err);
+static int serve_check_roots(const struct serve *serve, struct error *err) {
+    const struct daemon_run options = {.upstream_ca = serve->options->upstream_ca};
+    struct run run = {.options = &options, .roots = -1};
+    int rc = run_read_roots(&run, err);
+    if (run.roots >= 0) close(run.roots);
+    return rc;
+}
+
+// All that can be said without a state folder.
+static int serve_read(struct serve *serve, struct error *err) {
+    const struct daemon_serve *options = serve->options;
+    struct addr addr;
+    uint16_t port;
+    char address[ADDR_TEXT_SIZE + 16];
+    int rc = serve_find_config(serve, err);
+    if (rc == 0) rc = node_config_read(serve->config, options->dns, options->dns_count, &serve->node.config, err);
+    if (rc == 0) rc = api_parse_address(serve_address(serve, &serve->node.config.node, address, sizeof(address)), &addr, &port, err);
     if (rc < 0) return rc;
-    ret_node->guarded = true;
-    *ret_text = TAKE_POINTER(text);
-    return 0;
+    if (!addr_is_loopback(&addr))
+        fprintf(stderr, "penstock: warning: %s is not of the loopback, and the API has no TLS: whoever sees its traffic has its key; "
+                "put a proxy with TLS before it\n", serve_address(serve, &serve->node.config.node, address, sizeof(address)));
+    rc = serve_check_roots(serve, err);
+    if (rc == 0 && options->upstream_ca && !(serve->upstream_ca = realpath(options->upstream_ca, NULL)))
+        rc = error_set(err, -EINVAL, "--upstream-ca %s: %s", options->upstream_ca, strerror(errno));
+    return rc;
+}
+
+// ---- signals ----
+
+// To the service manager, if there is one (sd_notify(3)).
+static void serve_notify(const char *text) {
+    const char *path = getenv("NOTIFY_SOCKET");
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    size_t len = path ? strlen(path) : 0;
+    if (len == 0 || len >= sizeof(name.sun_path) || (path[0] != '/' && path[0] != '@')) return;
+    memcpy(name.sun_path, path, len);
+    if (path[0] == '@') name.sun_path[0] = '\0';
+    AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0) sendto(fd, text, strlen(text), MSG_NOSIGNAL, (struct sockaddr *)&name, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len));
+}
+
+static int serve_renew(struct serve *serve, struct error *err) {
+    struct node *node = &serve->node;
+    struct node_config config = {0};
+    char before[ADDR_TEXT_SIZE + 16], after[ADDR_TEXT_SIZE + 16];
+    snprintf(before, sizeof(before), "%s", serve_address(serve, &node->config.node, after, sizeof(after)));
+    int rc = node_config_read(serve->config, serve->options->dns, serve->options->dns_count, &config, err);
+    if (rc == 0) rc = node_renew(node, &config, err);
+    node_config_done(&config);
+    if (rc == 0 && strcmp(before, serve_address(serve, &node->config.node, after, sizeof(after))) != 0)
+        fprintf(stderr, "penstock: warning: node.listen: it stays %s until the daemon is started again\n", before);
+    return rc;
 }
 
 static void serve_reload(evutil_socket_t fd, short what, void *data) {
     (void)fd, (void)what;
     struct serve *serve = data;
-    struct policy_node config = {0};
     struct error err = {0};
-    char *text = NULL;
-    if (serve_read_config(serve->options, &text, &config, &err) < 0) {
-        fprintf(stderr, "penstock: %s; the configuration stays as it was\n", err.text);
-        return;
-    }
-    policy_node_done(&serve->node.config);
-    free(serve->node.node_text);
-    serve->node.config = config;
-    serve->node.node_text = text;
-    api_set_node(serve->node.api, &serve->node.config);
-    node_renew(&serve->node);
-    fprintf(stderr, "penstock: the configuration was read again\n");
+    struct timespec now;
+    char text[64];
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    snprintf(text, sizeof(text), "RELOADING=1\nMONOTONIC_USEC=%lld", (long long)now.tv_sec * 1000000 + now.tv_nsec / 1000);
+    serve_notify(text);
+    if (serve_renew(serve, &err) < 0) fprintf(stderr, "penstock: %s; the configuration stays as it was\n", err.text);
+    else fprintf(stderr, "penstock: the configuration was read again, for %zu sandboxes\n", serve->node.sandbox_count);
+    serve_notify("READY=1");
 }
 
 static void serve_end(evutil_socket_t fd, short what, void *data) {
     (void)fd, (void)what;
+    serve_notify("STOPPING=1");
     event_base_loopbreak(((struct serve *)data)->node.base);
 }
 
@@ -131,25 +187,54 @@ static uint64_t serve_given(void) {
     return ours ? sockets : 0;
 }
 
+static int serve_take_sockets(struct serve *serve, uint64_t count, struct error *err) {
+    int rc = 0;
+    for (uint64_t i = 0; rc == 0 && i < count; i++) {
+        int fd = SERVE_SOCKET + (int)i, listening = 0;
+        socklen_t len = sizeof(listening);
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+        if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &len) < 0 || !listening || evutil_make_socket_nonblocking(fd) < 0)
+            return error_set(err, -ENOTSOCK, "descriptor %d of LISTEN_FDS is no listening socket; see the unit's ListenStream=", fd);
+        rc = api_listen(serve->node.api, fd, err);
+    }
+    if (rc == 0) fprintf(stderr, "penstock: listening on %llu sockets of the service manager\n", (unsigned long long)count);
+    return rc;
+}
+
 static int serve_listen(struct serve *serve, struct error *err) {
-    const struct policy_node *config = &serve->node.config;
-    char address[ADDR_TEXT_SIZE + 16], text[ADDR_TEXT_SIZE];
+    char buf[ADDR_TEXT_SIZE + 16];
+    const char *address = serve_address(serve, &serve->node.config.node, buf, sizeof(buf));
     uint64_t given = serve_given();
     uint16_t port;
-    for (uint64_t i = 0; i < given; i++) {
-        fcntl(SERVE_SOCKET + (int)i, F_SETFD, FD_CLOEXEC);
-        int rc = api_listen(serve->node.api, SERVE_SOCKET + (int)i, err);
-        if (rc < 0) return rc;
-    }
-    if (given) return 0;
-    snprintf(address, sizeof(address), "%s", SERVE_LISTEN);
-    if (config->listen_port)
-        snprintf(address, sizeof(address), config->listen_address.family == ADDR_IPV6 ? "[%s]:%u" : "%s:%u",
-                 addr_format(&config->listen_address, text), config->listen_port);
-    AUTO_CLOSE int fd = api_bind(serve->options->listen ? serve->options->listen : address, &port, err);
+    unsetenv("LISTEN_PID");
+    unsetenv("LISTEN_FDS");
+    unsetenv("LISTEN_FDNAMES");
+    if (given) return serve_take_sockets(serve, given, err);
+    AUTO_CLOSE int fd = api_bind(address, &port, err);
     if (fd < 0) return fd;
-    fprintf(stderr, "penstock: listening on %s (port %u)\n", serve->options->listen ? serve->options->listen : address, port);
+    int host = (int)(strrchr(address, ':') - address); // api_bind has taken it, so it has a port, which may be 0
+    fprintf(stderr, "penstock: listening on %.*s:%u\n", host, address, port);
     return api_listen(serve->node.api, TAKE_FD(fd), err);
+}
+
+// What of a node is not to be had here, once, at the start.
+static void serve_say_missing(void) {
+    static const char *const programs[] = {"crun", "skopeo", "umoci"}, *const folders[] = {"/usr/sbin", "/usr/bin", "/sbin", "/bin"};
+    if (!sandbox_identity().from_root) {
+        fprintf(stderr, "penstock: warning: without root there are no containers (they need cgroups, ranges of users, overlays) and no "
+                "rules for gates in the kernel: this node answers, and refuses to create sandboxes; `penstock run` works\n");
+        return;
+    }
+    for (size_t i = 0; i < ARRAY_LENGTH(programs); i++) {
+        bool found = false;
+        for (size_t j = 0; !found && j < ARRAY_LENGTH(folders); j++) {
+            char path[64];
+            snprintf(path, sizeof(path), "%s/%s", folders[j], programs[i]);
+            found = access(path, X_OK) == 0;
+        }
+        if (!found) fprintf(stderr, "penstock: warning: no %s in /usr/bin: %s; install it\n", programs[i],
+                            i == 0 ? "no sandbox can be created" : "no image can be fetched");
+    }
 }
 
 static int serve_new_api(struct serve *serve, struct error *err) {
@@ -159,7 +244,8 @@ static int serve_new_api(struct serve *serve, struct error *err) {
     if (rc == 0) rc = vault_token_seed(serve->state, &node->token_seed, err);
     if (rc < 0) return rc;
     struct api_options options = {.base = node->base, .store = node->store, .backend = &node_backend, .data = node, .key = key,
-                                  .node = &node->config, .cpu_count = node->config.cpu_count, .memory_mb = node->config.memory_mb};
+                                  .node = &node->config.node, .cpu_count = node->config.node.cpu_count,
+                                  .memory_mb = node->config.node.memory_mb};
     return api_new(&options, &node->api, err);
 }
 
@@ -175,27 +261,24 @@ static int serve_watch(struct serve *serve, struct error *err) {
     return 0;
 }
 
-static int serve_check_servers(const struct daemon_serve *options, struct error *err) {
-    struct ipc_resolver_start servers;
-    return options->dns_count ? nameserver_collect(options->dns, options->dns_count, &servers, err) : 0;
-}
-
 static int serve_start(struct serve *serve, struct error *err) {
     struct node *node = &serve->node;
     int rc = serve_open_state(serve, err);
     if (rc < 0) return rc;
     node->state = serve->state;
-    node->node_name = serve->options->config;
     node->upstream_ca = serve->upstream_ca;
-    node->dns = serve->options->dns;
-    node->dns_count = serve->options->dns_count;
     node->base = event_base_new();
     if (!node->base) return error_set(err, -ENOMEM, "out of memory");
     rc = serve_new_api(serve, err);
     if (rc == 0) rc = serve_watch(serve, err);
+    serve_say_missing();
+    if (rc == 0) rc = node_guard_load(node, &node->config, err); // before any gate
+    if (rc == 0) rc = node_guard_watch(node, err);
     if (rc == 0) rc = node_reconcile(node, err);
     if (rc == 0) node_prepare(node);
-    return rc < 0 ? rc : serve_listen(serve, err);
+    if (rc == 0) rc = serve_listen(serve, err);
+    if (rc == 0) serve_notify("READY=1");
+    return rc;
 }
 
 int daemon_api_key(char **ret_key, struct error *err) {
@@ -206,6 +289,7 @@ int daemon_api_key(char **ret_key, struct error *err) {
         const char *value = getenv(names[i]);
         if (value && *value) return (*ret_key = strdup(value)) ? 0 : error_set(err, -ENOMEM, "out of memory");
     }
+    if (access(SERVE_SECRET, R_OK) == 0) return vault_api_key("/", ret_key, err); // it comes before the folder
     if (vault_state_folder(false, &state, &ignored) == 0 && asprintf(&folder, "%s/node", state) >= 0 &&
         asprintf(&file, "%s/api-key", folder) >= 0 && access(file, R_OK) == 0)
         return vault_api_key(folder, ret_key, err);
@@ -220,10 +304,7 @@ int daemon_serve(const struct daemon_serve *options) {
     serve.node.spare.fd = -1;
     signal(SIGPIPE, SIG_IGN);
     umask(077);
-    int rc = serve_read_config(options, &serve.node.node_text, &serve.node.config, &err);
-    if (rc == 0) rc = serve_check_servers(options, &err);
-    if (rc == 0 && options->upstream_ca && !(serve.upstream_ca = realpath(options->upstream_ca, NULL)))
-        rc = error_set(&err, -EINVAL, "--upstream-ca %s: %s", options->upstream_ca, strerror(errno));
+    int rc = serve_read(&serve, &err);
     if (rc == 0 && !options->check_config) rc = serve_start(&serve, &err);
     if (rc == 0 && !options->check_config) event_base_dispatch(serve.node.base);
     if (rc == 0 && options->check_config) printf("the configuration is valid\n");
@@ -231,11 +312,12 @@ int daemon_serve(const struct daemon_serve *options) {
     for (size_t i = 0; i < ARRAY_LENGTH(serve.events); i++)
         if (serve.events[i]) event_free(serve.events[i]);
     api_free(serve.node.api);
+    if (serve.node.state) node_guard_leave(&serve.node);
     node_free(&serve.node);
     store_close(serve.node.store);
     if (serve.node.base) event_base_free(serve.node.base);
-    policy_node_done(&serve.node.config);
-    free(serve.node.node_text);
+    node_config_done(&serve.node.config);
+    free(serve.config);
     free(serve.node.token_seed);
     free(serve.upstream_ca);
     if (serve.lock >= 0) close(serve.lock);

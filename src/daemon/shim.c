@@ -23,6 +23,8 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/number.h"
+#include "daemon/decision_log.h"
 #include "daemon/shim_state.h"
 
 #define SHIM_CHANNEL 3
@@ -89,6 +91,8 @@ static int shim_get_image(struct shim *shim, struct error *err) {
     struct sandbox_image image = {0};
     if (!shim->spec.image) return 0;
     int rc = sandbox_image_get(shim->spec.image, &shim->spec.place, &image, err);
+    if (rc == -ENOENT || rc == -EACCES || rc == -EBADMSG || rc == -EINVAL) shim->failure = -EINVAL; // its user's to mend
+    if (rc == -EAGAIN) shim->failure = rc;
     if (rc == 0) rc = shim_use_image(shim, &image, err);
     sandbox_image_done(&image);
     return rc;
@@ -119,9 +123,14 @@ static int shim_start(struct shim *shim, const char *folder, struct error *err) 
     if (rc == 0) rc = shim_open_log(shim, err);
     if (rc < 0) return rc;
     shim->options = (struct daemon_run){.model = shim->spec.policy.model, .node = &shim->spec.policy.node, .quiet = true,
-                                        .dns_servers = shim->spec.servers, .dns_server_count = shim->spec.server_count,
+                                        .servers = &shim->spec.policy.servers,
                                         .log_fd = shim->log, .upstream_ca = shim->spec.upstream_ca};
     rc = run_init(run, &shim->options, shim->spec.id, err);
+    if (rc == 0 && (rc = decision_log_bound(run->log, SHIM_LOG, SHIM_LOG_MAX)) < 0)
+        error_set(err, rc, "%s: %s", SHIM_LOG, strerror(-rc));
+    if (rc == 0 && shim->started_ahead && run->users != shim->spec.users)
+        rc = error_set(err, -EINVAL, "a gate that was started for another node; report this");
+    run->users = shim->spec.users;
     if (rc == 0) rc = run_open(run, err);
     if (rc == 0) rc = run_fill_placeholders(run, err);
     if (rc == 0) rc = run_begin(run, err);
@@ -152,28 +161,25 @@ static int shim_watch(struct shim *shim, struct error *err) {
 }
 
 static void shim_end(struct shim *shim) {
-    shim_hang_up(shim);
+    shim_end_commands(shim);
     struct event *events[] = {shim->end_event, shim->term_event};
     for (size_t i = 0; i < ARRAY_LENGTH(events); i++)
         if (events[i]) event_free(events[i]);
     sandbox_container_free(shim->container);
-    if (shim->run.options) {
-        run_close(&shim->run);
-        run_free(&shim->run);
-    } else if (shim->run.prepared) {
-        run_stop_ahead(&shim->run);
-    }
+    if (shim->run.options) run_close(&shim->run); // the gate's last counters go to the daemon
+    shim_hang_up(shim);
+    if (shim->run.options) run_free(&shim->run);
+    else if (shim->run.prepared) run_stop_ahead(&shim->run);
     if (shim->end_fd >= 0) close(shim->end_fd);
     if (shim->log >= 0) close(shim->log);
     shim_spec_done(&shim->spec);
 }
 
-// One line, as messages are printable ASCII.
-static void shim_say(int fd, const struct error *err) {
-    struct ipc_error message = {0};
-    for (size_t i = 0; err->text[i] && i < sizeof(message.text) - 1; i++)
-        message.text[i] = err->text[i] < ' ' || err->text[i] > '~' ? '?' : err->text[i];
-    channel_send(fd, IPC_ERROR, &message, sizeof(message), NULL, 0);
+// Why there is no sandbox: the answer to a call that nobody has made.
+static void shim_say(int fd, int status, const struct error *err) {
+    struct ipc_shim_done message = {.status = status};
+    snprintf(message.text, sizeof(message.text), "%s", err->text);
+    channel_send(fd, IPC_SHIM_DONE, &message, sizeof(message), NULL, 0);
 }
 
 // As long as we live nobody clears our folder (sandbox_container_clean waits for the lock), so that whoever has done so knows
@@ -188,9 +194,14 @@ static int shim_lock(struct error *err) {
 static bool shim_wait(struct shim *shim, char *folder) {
     static _Alignas(max_align_t) uint8_t buffer[CHANNEL_BUFFER_SIZE];
     char *name = strrchr(folder, '/') + 1;
+    const char *digits = name + 1 + strspn(name + 1, "0");
     struct channel_message message;
     struct error err = {0};
+    uint64_t users = 0;
     if (*name != SHIM_SPARE) return true;
+    if (*digits && number_parse(digits, strlen(digits), 1, UINT32_MAX, &users) < 0) return false;
+    shim->run.users = (uint32_t)users;
+    shim->started_ahead = true;
     if (run_start_ahead(&shim->run, &err) == 0 && channel_wait(SHIM_CHANNEL, -1, buffer, sizeof(buffer), &message) == 1 &&
         message.type == IPC_SHIM_BEGIN && strlen(message.body) == strlen(name)) {
         memcpy(name, message.body, strlen(name));
@@ -218,6 +229,6 @@ int shim_main(char *folder) {
     if (rc == 0) rc = shim_welcome(&shim, SHIM_CHANNEL, &err); // which fails if the daemon died before
     if (rc == 0) event_base_dispatch(shim.run.base);
     shim_end(&shim);
-    if (rc < 0) shim_say(SHIM_CHANNEL, &err);
+    if (rc < 0) shim_say(SHIM_CHANNEL, shim.failure ? shim.failure : -EIO, &err);
     return rc < 0 ? 1 : 0;
 }

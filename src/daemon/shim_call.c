@@ -90,13 +90,16 @@ static void shim_send_ports(struct shim *shim, const struct policy *before) {
 static void shim_swap(struct shim *shim, struct shim_policy *policy, struct policy *compiled) {
     struct run *run = &shim->run;
     struct shim_policy before = shim->spec.policy;
+    struct error ignored;
     policy_free(run->previous);
     run->previous = run->policy;
     run->policy = compiled;
     shim->spec.policy = *policy;
     shim->options.node = &shim->spec.policy.node;
+    shim->options.model->known = true;
     *policy = before;
     shim_send_ports(shim, run->previous);
+    if (run_set_servers(run, &shim->spec.policy.servers, &ignored) < 0) run_role_gone(run, ROLE_RESOLVER);
 }
 
 // 0: done. 1: the gate will say so.
@@ -203,6 +206,26 @@ static int shim_call_exec(struct shim_peer *peer, uint32_t id, const json_t *obj
     return rc;
 }
 
+// ---- counters ----
+
+// Another gate counts from nought. What the one before had counted since it was asked last is lost.
+static void shim_counted(struct run *run, const struct ipc_counters *counters) {
+    struct shim *shim = LIST_ENTRY(run, struct shim, run);
+    if (shim->last_gate != run->gates) metrics_retire(&shim->retired, &shim->last);
+    shim->last_gate = run->gates;
+    memcpy(&shim->last, counters, sizeof(shim->last));
+    struct ipc_counters all = shim->retired;
+    metrics_add(&all, &shim->last);
+    LIST_FOREACH(&shim->peers, node)
+        channel_send(LIST_ENTRY(node, struct shim_peer, list)->fd, IPC_SHIM_COUNTERS, &all, sizeof(all), NULL, 0);
+}
+
+static int shim_call_count(struct shim *shim, struct error *err) {
+    struct role *gate = &shim->run.roles[ROLE_GATE];
+    return gate->pid > 0 ? role_send(gate, IPC_GATE_COUNT, NULL, 0, NULL, 0, err)
+                         : error_set(err, -ESRCH, "the sandbox has no network");
+}
+
 // ---- calls ----
 
 static int shim_call_freeze(struct shim *shim, bool pause, struct error *err) {
@@ -241,6 +264,7 @@ static void shim_call(struct shim_peer *peer, const struct channel_message *mess
         case IPC_SHIM_RESUME: rc = shim_call_freeze(shim, false, &err); break;
         case IPC_SHIM_SNAPSHOT: rc = shim_call_snapshot(peer, object, &err); break;
         case IPC_SHIM_EXEC: rc = shim_call_exec(peer, call.id, object, message, &err); break;
+        case IPC_SHIM_COUNT: rc = shim_call_count(shim, &err); break;
         case IPC_SHIM_STOP: event_base_loopbreak(shim->run.base); break;
         case IPC_SHIM_VERB_COUNT: break;
         }
@@ -304,6 +328,7 @@ static void shim_accept(evutil_socket_t fd, short what, void *data) {
 int shim_listen(struct shim *shim, struct error *err) {
     struct sockaddr_un name = {.sun_family = AF_UNIX, .sun_path = SHIM_SOCKET};
     shim->run.active = shim_active;
+    shim->run.counted = shim_counted;
     shim->update_event = evtimer_new(shim->run.base, shim_update_late, shim);
     shim->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     unlink(SHIM_SOCKET);
@@ -314,13 +339,16 @@ int shim_listen(struct shim *shim, struct error *err) {
     return 0;
 }
 
-void shim_hang_up(struct shim *shim) {
+void shim_end_commands(struct shim *shim) {
     LIST_FOREACH(&shim->execs, node) {
         struct shim_exec *exec = LIST_ENTRY(node, struct shim_exec, list);
         kill(exec->pid, SIGKILL);
         waitpid(exec->pid, NULL, 0);
         shim_exec_free(exec);
     }
+}
+
+void shim_hang_up(struct shim *shim) {
     LIST_FOREACH(&shim->peers, node) shim_peer_free(LIST_ENTRY(node, struct shim_peer, list));
     if (shim->listen_event) event_free(shim->listen_event);
     if (shim->update_event) event_free(shim->update_event);

@@ -43,7 +43,8 @@ struct shim_link {
     uint32_t next_id;
     int fd;
     pid_t pid; // of a child; 0: another daemon's
-    char text[IPC_TEXT_SIZE];
+    int failure; // why it could not start, as the shim says; 0: it has not said
+    char text[IPC_SHIM_TEXT_SIZE];
 };
 
 static _Alignas(max_align_t) uint8_t link_buffer[CHANNEL_BUFFER_SIZE];
@@ -75,7 +76,7 @@ static void link_end(struct shim_link *link) {
         if (exited) exited(-1, call.data);
     }
     event_free(TAKE_POINTER(link->event));
-    link->handlers.gone(link->text, link->data);
+    link->handlers.gone(link->failure, link->text, link->data);
 }
 
 static struct shim_link_call *link_find(struct shim_link *link, uint32_t id) {
@@ -93,6 +94,10 @@ static void link_drop(struct shim_link_call *call) {
 
 static void link_answered(struct shim_link *link, const struct ipc_shim_done *done) {
     struct shim_link_call *call = link_find(link, done->id);
+    if (done->id == 0) {
+        link->failure = done->status;
+        snprintf(link->text, sizeof(link->text), "%s", done->text);
+    }
     if (!call) return;
     shim_link_done *told = TAKE_POINTER(call->done);
     void *data = call->data;
@@ -120,10 +125,10 @@ static void link_readable(evutil_socket_t fd, short what, void *data) {
         return;
     }
     channel_message_close(&message);
-    if (message.type == IPC_ERROR) snprintf(link->text, sizeof(link->text), "%s", ((const struct ipc_error *)message.body)->text);
     if (message.type == IPC_SHIM_DONE) link_answered(link, message.body);
     if (message.type == IPC_SHIM_EXIT) link_exited(link, message.body);
     if (message.type == IPC_SHIM_UP) link->handlers.up(message.body, link->data);
+    if (message.type == IPC_SHIM_COUNTERS) link->handlers.counted(message.body, link->data);
 }
 
 static int link_new(struct event_base *base, int fd, const struct shim_link_handlers *handlers, void *data,
@@ -181,12 +186,10 @@ static int link_start(const char *folder, const char *errors, int *ret_fd, pid_t
 }
 
 // Its name is as long as an id.
-int shim_spare_start(struct shim_spare *spare, const char *parent, struct error *err) {
-    static unsigned number;
+int shim_spare_start(struct shim_spare *spare, const char *parent, uint32_t users, struct error *err) {
     char *place = NULL, *errors = NULL;
-    int rc = asprintf(&place, "%s/%c%020u", parent, SHIM_SPARE, number) < 0 || asprintf(&errors, "%s.log", place) < 0 ? -ENOMEM : 0;
+    int rc = asprintf(&place, "%s/%c%020u", parent, SHIM_SPARE, users) < 0 || asprintf(&errors, "%s.log", place) < 0 ? -ENOMEM : 0;
     *spare = (struct shim_spare){.fd = -1, .place = place, .errors = errors};
-    number++;
     rc = rc < 0 ? error_set(err, rc, "out of memory") : link_start(place, errors, &spare->fd, &spare->pid, err);
     if (rc < 0) shim_spare_end(spare);
     return rc;

@@ -13,9 +13,11 @@ struct shim_link;
 
 struct shim_link_handlers {
     void (*up)(const struct ipc_shim_up *up, void *data); // it runs; once
-    // The shim has gone, or its connection has; text: why it could not start, "" if it did not say. Calls under way have been
-    // answered with NULL. The link may be freed here.
-    void (*gone)(const char *text, void *data);
+    void (*counted)(const struct ipc_counters *counters, void *data); // as IPC_SHIM_COUNT asks for
+    // The shim has gone, or its connection has; why it could not start (-EINVAL: what was asked for cannot be had, -EAGAIN: not
+    // now, else another negative errno), or 0 and "" if it did not say. Calls under way have been answered with NULL. The link
+    // may be freed here.
+    void (*gone)(int failure, const char *text, void *data);
 };
 
 // Answered once, or with NULL when the shim went away.
@@ -28,8 +30,8 @@ struct shim_spare {
     pid_t pid;
     char *place, *errors; // its folder's name until it has one; a file
 };
-// Starts one for a folder that will be below this one. 0, or a negative errno with a message.
-int shim_spare_start(struct shim_spare *spare, const char *parent, struct error *err);
+// Starts one for a folder that will be below this one; users: as in its specification. 0, or a negative errno with a message.
+int shim_spare_start(struct shim_spare *spare, const char *parent, uint32_t users, struct error *err);
 void shim_spare_end(struct shim_spare *spare);
 
 // Starts a shim, or takes the spare one, for the folder, which has its specification. 0, or a negative errno with a message.

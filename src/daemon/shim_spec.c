@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "daemon/nameserver.h"
 
 char **shim_strings(const json_t *array) {
     size_t count = json_array_size(array);
@@ -60,6 +61,15 @@ static int shim_check_secrets(const struct policy_model *model, struct error *er
     return 0;
 }
 
+static int shim_read_servers(const json_t *array, struct ipc_resolver_start *ret_servers, struct error *err) {
+    int rc = json_array_size(array) <= IPC_SERVERS_MAX ? 0 : shim_bad("dns", err);
+    for (size_t i = 0; rc == 0 && i < json_array_size(array); i++) {
+        const char *text = json_string_value(json_array_get(array, i));
+        rc = text ? nameserver_parse(text, &ret_servers->servers[ret_servers->count++], err) : shim_bad("dns", err);
+    }
+    return rc;
+}
+
 int shim_policy_read(const json_t *object, enum policy_type type, struct shim_policy *ret_policy, struct error *err) {
     const char *text = json_string_value(json_object_get(object, "policy"));
     const char *word = json_string_value(json_object_get(object, "dialect"));
@@ -68,14 +78,18 @@ int shim_policy_read(const json_t *object, enum policy_type type, struct shim_po
     enum policy_dialect dialect = POLICY_DIALECT_AUTO;
     for (size_t i = 0; word && i < ARRAY_LENGTH(shim_dialects); i++)
         if (strcmp(word, shim_dialects[i].word) == 0) dialect = shim_dialects[i].dialect;
+    AUTO_FREE char **variables = shim_strings(json_object_get(object, "variables"));
     *ret_policy = (struct shim_policy){0};
+    if (!variables) return shim_bad("variables", err);
     if (!text) return shim_bad("policy", err);
     if (dialect == POLICY_DIALECT_AUTO) return shim_bad("dialect", err);
     int rc = policy_read(text, strlen(text), "policy", dialect, &ret_policy->model, err);
     if (rc == 0) rc = policy_model_set_type(ret_policy->model, type, err);
     if (rc == 0) rc = policy_check_type(ret_policy->model, type, err);
     if (rc == 0) rc = shim_check_secrets(ret_policy->model, err);
-    if (rc == 0) rc = policy_node_read(node, node ? strlen(node) : 0, node_name ? node_name : "node", environ, &ret_policy->node, err);
+    if (rc == 0) rc = policy_node_read(node, node ? strlen(node) : 0, node_name ? node_name : "node", variables, &ret_policy->node, err);
+    if (rc == 0) rc = shim_read_servers(json_object_get(object, "dns"), &ret_policy->servers, err);
+    if (ret_policy->model) ret_policy->model->known = json_is_true(json_object_get(object, "known"));
     ret_policy->node.guarded = true;
     if (rc == 0) rc = policy_bind_workspace(ret_policy->model, &ret_policy->node, err);
     if (rc < 0) shim_policy_done(ret_policy);
@@ -124,9 +138,11 @@ int shim_spec_read(const char *text, struct shim_spec *ret_spec, struct error *e
     spec->cpu_millis = (uint32_t)shim_number(json, "cpu_count") * 1000;
     spec->pids_max = (uint32_t)shim_number(json, "pids");
     spec->generation = shim_number(json, "generation");
+    spec->users = (uint32_t)shim_number(json, "users");
     const char *type = json_string_value(json_object_get(json, "type"));
     spec->environment = shim_environment(json_object_get(json, "env"));
     spec->place.folder = json_string_value(json_object_get(json, "images"));
+    spec->place.local = json_is_true(json_object_get(json, "local"));
     spec->place.mirrors = shim_mirrors(json_object_get(json, "mirrors"), &spec->place.mirror_count);
     spec->place.plain_registries = (const char *const *)shim_strings(json_object_get(json, "plain_http"));
     spec->place.plain_count = json_array_size(json_object_get(json, "plain_http"));
@@ -134,7 +150,6 @@ int shim_spec_read(const char *text, struct shim_spec *ret_spec, struct error *e
     int rc = spec->id && type && policy_type_from_word(type, &spec->type) ? 0 : shim_bad("id", err);
     if (rc == 0 && (!spec->environment || !spec->place.mirrors || !spec->place.plain_registries)) rc = shim_bad("env", err);
     if (rc == 0) rc = shim_list(json, "layers", &spec->layers, &spec->layer_count, err);
-    if (rc == 0) rc = shim_list(json, "dns", &spec->servers, &spec->server_count, err);
     if (rc == 0) rc = shim_policy_read(json, spec->type, &spec->policy, err);
     if (rc < 0) shim_spec_done(spec);
     return rc;
@@ -142,7 +157,7 @@ int shim_spec_read(const char *text, struct shim_spec *ret_spec, struct error *e
 
 void shim_spec_done(struct shim_spec *spec) {
     shim_policy_done(&spec->policy);
-    void *lists[] = {spec->argv, spec->environment, spec->layers, spec->servers, (void *)(uintptr_t)spec->place.mirrors,
+    void *lists[] = {spec->argv, spec->environment, spec->layers, (void *)(uintptr_t)spec->place.mirrors,
                      (void *)(uintptr_t)spec->place.plain_registries};
     for (size_t i = 0; i < ARRAY_LENGTH(lists); i++) free(lists[i]);
     json_decref(spec->json);

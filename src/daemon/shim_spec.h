@@ -6,12 +6,14 @@
 
 #include "daemon/daemon.h"
 #include "policy/model.h"
+#include "wire/ipc.h"
 #include "sandbox/sandbox.h"
 
 // A policy that has been read, with what it is judged beside.
 struct shim_policy {
     struct policy_model *model;
     struct policy_node node;
+    struct ipc_resolver_start servers;
 };
 
 struct shim_spec {
@@ -19,18 +21,18 @@ struct shim_spec {
     const char *id, *image, *user, *cwd, *upstream_ca;
     enum policy_type type;
     char **argv, **environment;      // argv NULL: the sandbox idles
-    const char **layers, **servers;
-    size_t layer_count, server_count;
+    const char **layers;
+    size_t layer_count;
     struct sandbox_image_place place;
     uint64_t memory_bytes, generation;
-    uint32_t cpu_millis, pids_max;
+    uint32_t cpu_millis, pids_max, users;
     struct shim_policy policy;
 };
 
 // text: the file. 0, or -EINVAL with a message.
 int shim_spec_read(const char *text, struct shim_spec *ret_spec, struct error *err);
 void shim_spec_done(struct shim_spec *spec);
-// "policy", "dialect", "node", "node_name" of an object. Checks for the type.
+// Of an object as that of IPC_SHIM_POLICY. Checks for the type.
 int shim_policy_read(const json_t *object, enum policy_type type, struct shim_policy *ret_policy, struct error *err);
 void shim_policy_done(struct shim_policy *policy);
 

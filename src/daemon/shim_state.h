@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/list.h"
+#include "daemon/metrics.h"
 #include "daemon/run_state.h"
 #include "daemon/shim.h"
 #include "daemon/shim_spec.h"
@@ -10,6 +11,7 @@
 #define SHIM_PEERS_MAX 8
 #define SHIM_EXECS_MAX 256
 #define SHIM_TEXT_MAX (16 << 20) // bytes of a specification, or of what a call takes
+#define SHIM_LOG_MAX (16 << 20)  // bytes of a decision log; the one before is kept too
 #define SHIM_UPDATE_US 5000000   // for a gate to bring a policy into force
 
 struct shim;
@@ -49,7 +51,11 @@ struct shim {
     uint32_t update_id;
     uint64_t update_us;            // when it began
     bool trusted;                  // programs inside trust our CA
+    struct ipc_counters last, retired; // of this gate when it last said so; of those before it
+    unsigned last_gate; // the one of `last`
+    bool started_ahead;            // keeper and gate were there before anything was asked
     bool paused;
+    int failure;                   // of the start, as the daemon is told: -EINVAL, -EAGAIN; 0: another
 };
 
 // The whole file. 0, or a negative errno with a message; freed by the caller.
@@ -61,4 +67,5 @@ int shim_read_fd(int fd, char **ret_text, struct error *err);
 int shim_listen(struct shim *shim, struct error *err);
 // Takes a descriptor, and says that the sandbox is up.
 int shim_welcome(struct shim *shim, int fd, struct error *err);
-void shim_hang_up(struct shim *shim); // all connections and commands
+void shim_end_commands(struct shim *shim);
+void shim_hang_up(struct shim *shim); // all connections, once nothing is left to be said

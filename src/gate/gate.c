@@ -140,6 +140,7 @@ static void gate_send_counters(struct gate *gate) {
         counters.lost[way] = gate->meter.lost[way];
         counters.waits[way] = gate->meter.waits[way];
     }
+    counters.bytes[METER_OUT] -= gate->bytes_before;
     counters.exchanges_open = gate->exchanges->count;
     counters.flows_open = gate->flow_count - gate->exchanges->count;
     counters.names = dns_pool_count(gate->pool);
@@ -303,6 +304,7 @@ static int gate_make(struct gate *gate, int resolver, uint64_t bytes_out) {
     gate->pool = dns_pool_new(&gate->facts.pool4, &gate->facts.pool6, gate_remember, gate);
     if (!gate->journal || !gate->dns || !gate->pool || exchange_init(gate) < 0) return -ENOMEM;
     if (limit_init(gate, bytes_out) < 0) return -ENOMEM;
+    gate->bytes_before = bytes_out;
     gate->front = dns_front_new(gate->base, gate->dns, gate->pool, &callbacks);
     if (!gate->front) return -ENOMEM;
     int rc = relay_engine_new(gate->base, &gate->relays);
@@ -409,6 +411,7 @@ static void gate_stop(struct gate *gate) {
         struct pollfd main_reads = {.fd = gate->channel, .events = POLLOUT};
         poll(&main_reads, 1, 100);
     }
+    if (gate->journal) gate_send_counters(gate); // the last ones
 }
 
 static void gate_free(struct gate *gate) {

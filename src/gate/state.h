@@ -140,6 +140,7 @@ struct gate {
     struct list flows;
     uint32_t flow_count;         // with exchanges
     struct meter meter;
+    uint64_t bytes_before;          // of meter, that were out before this gate was there
     struct event *meter_event;
     struct meter_bucket connection_rate;
     struct h2_budget h2_budget;

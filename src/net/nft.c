@@ -12,6 +12,8 @@
 
 #include "net/net.h"
 
+#define NFT_DUMP_TRIES 8
+
 static void nft_message(struct netlink *netlink, unsigned type, uint16_t flags, unsigned char family) {
     const struct nfgenmsg head = {.nfgen_family = family, .version = NFNETLINK_V0};
     netlink_message(netlink, (uint16_t)(NFNL_SUBSYS_NFTABLES << 8 | type), flags, &head, sizeof(head));
@@ -57,13 +59,66 @@ void nft_chain(struct netlink *netlink, const char *table, const char *chain, co
     netlink_put_text(netlink, NFTA_CHAIN_TYPE, type);
 }
 
-void nft_set(struct netlink *netlink, const char *table, const char *set, uint32_t key_type, uint32_t key_len) {
+static void nft_new_set(struct netlink *netlink, const char *table, const char *set, uint32_t key_type, uint32_t key_len,
+                        uint32_t flags) {
     nft_message(netlink, NFT_MSG_NEWSET, NLM_F_CREATE, NFPROTO_INET);
     netlink_put_text(netlink, NFTA_SET_TABLE, table);
     netlink_put_text(netlink, NFTA_SET_NAME, set);
     nft_number(netlink, NFTA_SET_KEY_TYPE, key_type);
     nft_number(netlink, NFTA_SET_KEY_LEN, key_len);
     nft_number(netlink, NFTA_SET_ID, netlink->sequence);
+    if (flags) nft_number(netlink, NFTA_SET_FLAGS, flags);
+}
+
+void nft_set(struct netlink *netlink, const char *table, const char *set, uint32_t key_type, uint32_t key_len) {
+    nft_new_set(netlink, table, set, key_type, key_len, 0);
+}
+
+void nft_set_of_ranges(struct netlink *netlink, const char *table, const char *set, uint32_t key_type, uint32_t key_len) {
+    nft_new_set(netlink, table, set, key_type, key_len, NFT_SET_INTERVAL);
+}
+
+size_t nft_set_bounds(struct netlink *netlink, const char *table, const char *set) {
+    nft_message(netlink, NFT_MSG_NEWSETELEM, NLM_F_CREATE, NFPROTO_INET);
+    netlink_put_text(netlink, NFTA_SET_ELEM_LIST_TABLE, table);
+    netlink_put_text(netlink, NFTA_SET_ELEM_LIST_SET, set);
+    return netlink_nest(netlink, NFTA_SET_ELEM_LIST_ELEMENTS);
+}
+
+void nft_set_bound(struct netlink *netlink, const void *bytes, size_t key_len, bool end) {
+    size_t element = netlink_nest(netlink, NFTA_LIST_ELEM);
+    if (end) nft_number(netlink, NFTA_SET_ELEM_FLAGS, NFT_SET_ELEM_INTERVAL_END);
+    size_t key = netlink_nest(netlink, NFTA_SET_ELEM_KEY);
+    netlink_put(netlink, NFTA_DATA_VALUE, bytes, key_len);
+    netlink_nest_end(netlink, key);
+    netlink_nest_end(netlink, element);
+}
+
+struct nft_sought {
+    const char *table, *chain;
+    bool found;
+};
+
+static int nft_seek(const struct nlmsghdr *message, void *data) {
+    struct nft_sought *sought = data;
+    const char *table = "", *chain = "";
+    NETLINK_FOR_ATTRIBUTES(attribute, message, sizeof(struct nfgenmsg)) {
+        unsigned type = attribute->nla_type & NLA_TYPE_MASK;
+        if (type == NFTA_CHAIN_TABLE) table = (const char *)attribute + NLA_HDRLEN;
+        if (type == NFTA_CHAIN_NAME) chain = (const char *)attribute + NLA_HDRLEN;
+    }
+    sought->found |= strcmp(table, sought->table) == 0 && strcmp(chain, sought->chain) == 0;
+    return 0;
+}
+
+int nft_has_chain(struct netlink *netlink, const char *table, const char *chain) {
+    struct nft_sought sought = {.table = table, .chain = chain};
+    int rc = -EINTR;
+    for (int i = 0; i < NFT_DUMP_TRIES && rc == -EINTR; i++) {
+        nft_message(netlink, NFT_MSG_GETCHAIN, NLM_F_DUMP, NFPROTO_INET);
+        rc = netlink_dump(netlink, nft_seek, &sought);
+    }
+    return rc < 0 ? rc : sought.found;
 }
 
 void nft_set_elements(struct netlink *netlink, const char *table, const char *set, const void *keys, size_t key_len, size_t count) {

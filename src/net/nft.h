@@ -51,6 +51,9 @@ struct nft_expression {
 #define NFT_MASK8(mask) \
     {"bitwise", {NFT_ITEM_NUMBER(NFTA_BITWISE_SREG, NFT_REG_1), NFT_ITEM_NUMBER(NFTA_BITWISE_DREG, NFT_REG_1), \
                  NFT_ITEM_NUMBER(NFTA_BITWISE_LEN, 1), NFT_ITEM_DATA(NFTA_BITWISE_MASK, mask), NFT_ITEM_DATA(NFTA_BITWISE_XOR, 0)}}
+#define NFT_MASK32(mask) \
+    {"bitwise", {NFT_ITEM_NUMBER(NFTA_BITWISE_SREG, NFT_REG_1), NFT_ITEM_NUMBER(NFTA_BITWISE_DREG, NFT_REG_1), \
+                 NFT_ITEM_NUMBER(NFTA_BITWISE_LEN, 4), NFT_ITEM_DATA32(NFTA_BITWISE_MASK, mask), NFT_ITEM_DATA32(NFTA_BITWISE_XOR, 0)}}
 #define NFT_LOAD_(reg, item) {"immediate", {NFT_ITEM_NUMBER(NFTA_IMMEDIATE_DREG, reg), item}}
 #define NFT_LOAD(reg, ...) NFT_LOAD_(reg, NFT_ITEM_DATA(NFTA_IMMEDIATE_DATA, __VA_ARGS__))
 #define NFT_LOAD32(reg, value) NFT_LOAD_(reg, NFT_ITEM_DATA32(NFTA_IMMEDIATE_DATA, value))
@@ -79,6 +82,12 @@ void nft_chain(struct netlink *netlink, const char *table, const char *chain, co
 // key_type is what nft calls it when it lists the set; it says nothing to the kernel.
 void nft_set(struct netlink *netlink, const char *table, const char *set, uint32_t key_type, uint32_t key_len);
 void nft_set_elements(struct netlink *netlink, const char *table, const char *set, const void *keys, size_t key_len, size_t count);
+// A set of ranges that do not overlap: each is its first key, and as an end the key behind its last, unless that is the last of all.
+void nft_set_of_ranges(struct netlink *netlink, const char *table, const char *set, uint32_t key_type, uint32_t key_len);
+size_t nft_set_bounds(struct netlink *netlink, const char *table, const char *set); // bounds follow, up to netlink_nest_end
+void nft_set_bound(struct netlink *netlink, const void *key, size_t key_len, bool end);
+// 1, 0, or -errno. Not within a transaction.
+int nft_has_chain(struct netlink *netlink, const char *table, const char *chain);
 size_t nft_rule(struct netlink *netlink, const char *table, const char *chain); // expressions follow, up to
 void nft_rule_end(struct netlink *netlink, size_t rule);
 void nft_expression(struct netlink *netlink, const struct nft_expression *expression);

@@ -221,6 +221,9 @@ static void add_bindings(struct compile *compile) {
     }
 }
 
+// 0 is none.
+static uint64_t lower_limit(uint64_t one, uint64_t other) { return !one || (other && other < one) ? other : one; }
+
 static void add_settings(struct compile *compile, uint64_t generation) {
     const struct policy_model *model = compile->model;
     struct block_header *header = &compile->header;
@@ -231,10 +234,10 @@ static void add_settings(struct compile *compile, uint64_t generation) {
     header->magic = BLOCK_MAGIC;
     header->version = BLOCK_VERSION;
     header->generation = generation;
-    header->bandwidth_bytes = model->bandwidth_bytes;
-    header->max_bytes_out = model->max_bytes_out;
-    header->max_connections = model->max_connections;
-    header->connection_rate = model->connection_rate;
+    header->bandwidth_bytes = lower_limit(model->bandwidth_bytes, compile->node->bandwidth_bytes);
+    header->max_bytes_out = lower_limit(model->max_bytes_out, compile->node->max_bytes_out);
+    header->max_connections = (uint32_t)lower_limit(model->max_connections, compile->node->max_connections);
+    header->connection_rate = (uint32_t)lower_limit(model->connection_rate, compile->node->connection_rate);
     header->base_allow = model->base_allow;
     header->name_base_allow = model->base_allow && header->rule_deny_all == BLOCK_NONE;
     header->block_private = model->block_private;

@@ -27,7 +27,7 @@ static const char *rule_source(const struct lint *lint, uint32_t rule) {
 
 // Native files are strict; options of the command line, presets and the other dialects only warn.
 static bool is_strict(const struct lint *lint, const struct policy_entry *entry) {
-    return lint->model->dialect == POLICY_DIALECT_NATIVE && !entry->preset && entry->source && strncmp(entry->source, "--", 2) != 0;
+    return lint->model->dialect == POLICY_DIALECT_NATIVE && !lint->model->known && !entry->preset && entry->source && strncmp(entry->source, "--", 2) != 0;
 }
 
 // "x.<suffix>": a name that stands for everything under a wildcard.

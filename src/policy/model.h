@@ -58,6 +58,8 @@ enum policy_network { POLICY_NETWORK_NONE, POLICY_NETWORK_ALL, POLICY_NETWORK_AL
 #define POLICY_TEMPLATE_MAX 1023  // bytes of a binding's value
 #define POLICY_REFERENCE_MAX 4095 // of its secret reference
 #define POLICY_BINDINGS_MAX 256
+#define POLICY_CONNECTIONS_MAX 65536
+#define POLICY_CONNECTION_RATE_MAX 1000000
 
 // A credential binding; the values are never here, only the reference.
 struct policy_binding {
@@ -130,6 +132,7 @@ struct policy_model {
     bool allow_public_traffic;
     char *mask_request_host;
     char *base_source; // where the base came from
+    bool known; // compiled before: what a guardrail has since made needless is no mistake, it only warns
 };
 
 struct policy_model *policy_model_new(enum policy_dialect dialect); // native base deny, block_private, default limits
@@ -177,15 +180,19 @@ struct policy_node {
     size_t nat64_count;
     struct addr *own_addresses; // of the config, added to the routing table's
     size_t own_address_count;
+    // Of every sandbox, whatever its policy says; 0: its policy's.
+    uint32_t max_connections, connection_rate;
+    uint64_t bandwidth_bytes, max_bytes_out;
     struct addr_prefix pool4, pool6; // 198.18.0.0/15 and the ULA default if family is ADDR_NONE
     char **dns_servers;              // network.dns.servers: "ADDR[:PORT]"
     size_t dns_server_count;
     // Of `serve` alone; 0, NULL and ADDR_NONE: its defaults.
     char **mirrors, **plain_http; // "REGISTRY=OTHER"; "REGISTRY"
     size_t mirror_count, plain_http_count;
+    bool local_images; // clients may name oci: and docker-archive:
     struct addr listen_address;
     uint16_t listen_port;
-    uint32_t max_sandboxes, memory_mb, cpu_count, pids;
+    uint32_t max_sandboxes, memory_mb, cpu_count, max_memory_mb, max_cpu_count, pids;
     struct policy_binding *workspace; // credentials.workspace: what a workspace binding stands for
     size_t workspace_count;
     char *source;                    // file name, for explanations
@@ -197,6 +204,7 @@ struct policy_node {
 int policy_node_read(const char *text, size_t len, const char *file_name, char *const *environment,
                      struct policy_node *ret_node, struct error *err);
 void policy_node_done(struct policy_node *node);
+bool policy_node_is_variable(const char *variable); // "PENSTOCK_...=...": of the configuration
 // The settings, their variables, defaults and meaning, as text for a person: one of lines, NULL after the last.
 const char *policy_node_help(size_t line, char buf[POLICY_NODE_HELP_SIZE]);
 

@@ -9,31 +9,42 @@
 #include "policy/read.h"
 
 #define PORT_RANGES_MAX 1024
-#define CONNECTIONS_MAX 65536
-#define CONNECTION_RATE_MAX 1000000
-
 struct native_unit {
     const char *name;
     uint64_t factor, divisor;
 };
-static const struct native_unit rate_units[] = {{"kbit", 1000, 8}, {"mbit", 1000000, 8}, {"gbit", 1000000000, 8}};
-static const struct native_unit size_units[] = {{"KiB", 1 << 10, 1}, {"MiB", 1 << 20, 1}, {"GiB", 1 << 30, 1}};
 enum { UNIT_COUNT = 3 };
+static const struct native_unit native_units[][UNIT_COUNT] = {
+    [POLICY_RATE] = {{"kbit", 1000, 8}, {"mbit", 1000000, 8}, {"gbit", 1000000000, 8}},
+    [POLICY_SIZE] = {{"KiB", 1 << 10, 1}, {"MiB", 1 << 20, 1}, {"GiB", 1 << 30, 1}},
+};
 
-// "50mbit" in bytes (per second).
-static int read_quantity(const struct yaml_file *file, const struct yaml_value *value, const char *what,
-                         const struct native_unit units[UNIT_COUNT], uint64_t *ret_bytes) {
-    char shown[YAML_QUOTE_SIZE];
-    size_t digits = value->kind == YAML_SCALAR ? strspn(value->text, "0123456789") : 0;
-    for (size_t i = 0; digits && i < UNIT_COUNT; i++) {
+int policy_read_quantity(const char *text, size_t len, enum policy_quantity kind, uint64_t *ret_bytes) {
+    size_t digits = strspn(text, "0123456789");
+    for (size_t i = 0; digits && digits < len && i < UNIT_COUNT; i++) {
+        const struct native_unit *unit = &native_units[kind][i];
         uint64_t number;
-        if (value->len != digits + strlen(units[i].name) || strcmp(value->text + digits, units[i].name) != 0) continue;
-        if (number_parse(value->text, digits, 1, INT64_MAX / units[i].factor, &number) != 0) break;
-        *ret_bytes = number * units[i].factor / units[i].divisor;
+        if (len != digits + strlen(unit->name) || memcmp(text + digits, unit->name, len - digits) != 0) continue;
+        if (number_parse(text, digits, 1, INT64_MAX / unit->factor, &number) != 0) break;
+        *ret_bytes = number * unit->factor / unit->divisor;
         return 0;
     }
-    return yaml_fail(file, value, "%s must be a whole number from 1 with a unit (%s, %s or %s), such as 50%s, not %s",
-                     what, units[0].name, units[1].name, units[2].name, units[1].name, yaml_show(value, shown));
+    return -EINVAL;
+}
+
+const char *policy_quantity_words(enum policy_quantity kind) {
+    static const char *const words[] = {
+        [POLICY_RATE] = "a whole number from 1 with a unit (kbit, mbit or gbit), such as 50mbit",
+        [POLICY_SIZE] = "a whole number from 1 with a unit (KiB, MiB or GiB), such as 50MiB",
+    };
+    return words[kind];
+}
+
+static int read_quantity(const struct yaml_file *file, const struct yaml_value *value, const char *what,
+                         enum policy_quantity kind, uint64_t *ret_bytes) {
+    char shown[YAML_QUOTE_SIZE];
+    if (value->kind == YAML_SCALAR && policy_read_quantity(value->text, value->len, kind, ret_bytes) == 0) return 0;
+    return yaml_fail(file, value, "%s must be %s, not %s", what, policy_quantity_words(kind), yaml_show(value, shown));
 }
 
 // --- allow and deny ---
@@ -262,7 +273,7 @@ static int read_credentials(const struct yaml_file *file, const struct yaml_valu
 static int read_connections(const struct yaml_file *file, const struct yaml_value *value, const char *what,
                             void *context) {
     uint64_t number;
-    int r = yaml_number(file, value, what, 1, CONNECTIONS_MAX, &number);
+    int r = yaml_number(file, value, what, 1, POLICY_CONNECTIONS_MAX, &number);
     if (r == 0) ((struct policy_reader *)context)->model->max_connections = (uint32_t)number;
     return r;
 }
@@ -270,19 +281,19 @@ static int read_connections(const struct yaml_file *file, const struct yaml_valu
 static int read_connection_rate(const struct yaml_file *file, const struct yaml_value *value, const char *what,
                                 void *context) {
     uint64_t number;
-    int r = yaml_number(file, value, what, 1, CONNECTION_RATE_MAX, &number);
+    int r = yaml_number(file, value, what, 1, POLICY_CONNECTION_RATE_MAX, &number);
     if (r == 0) ((struct policy_reader *)context)->model->connection_rate = (uint32_t)number;
     return r;
 }
 
 static int read_bandwidth(const struct yaml_file *file, const struct yaml_value *value, const char *what,
                           void *context) {
-    return read_quantity(file, value, what, rate_units, &((struct policy_reader *)context)->model->bandwidth_bytes);
+    return read_quantity(file, value, what, POLICY_RATE, &((struct policy_reader *)context)->model->bandwidth_bytes);
 }
 
 static int read_bytes_out(const struct yaml_file *file, const struct yaml_value *value, const char *what,
                           void *context) {
-    return read_quantity(file, value, what, size_units, &((struct policy_reader *)context)->model->max_bytes_out);
+    return read_quantity(file, value, what, POLICY_SIZE, &((struct policy_reader *)context)->model->max_bytes_out);
 }
 
 static int read_limits(const struct yaml_file *file, const struct yaml_value *value, const char *what, void *context) {

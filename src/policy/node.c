@@ -16,9 +16,11 @@
 #define POOL4_LENGTH_MAX 19  // at least 8,192 addresses: a sandbox may hold 4,096 names
 #define POOL6_LENGTH_MAX 112 // 65,536
 
+enum node_kind { NODE_TEXT, NODE_NUMBER, NODE_BOOL, NODE_LIST };
+
 struct node_setting {
     const char *section, *key;
-    bool list;
+    enum node_kind kind;
     void (*clear)(struct policy_node *node);
     int (*take)(struct policy_node *node, const char *text, size_t len, struct error *err); // one value or item
     const char *fallback, *help;
@@ -91,15 +93,20 @@ static void clear_allowed(struct policy_node *node) {
     node->always_allowed_count = node->always_allowed_name_count = 0;
 }
 
-static int take_deny_own(struct policy_node *node, const char *text, size_t len, struct error *err) {
+static int take_bool(bool *field, const char *text, size_t len, struct error *err) {
     char quoted[YAML_QUOTE_SIZE];
-    bool is_true = len == 4 && memcmp(text, "true", 4) == 0;
-    if (!is_true && !(len == 5 && memcmp(text, "false", 5) == 0))
-        return error_set(err, -EINVAL, "\"%s\" is neither true nor false; write one of them",
-                         yaml_quote(text, len, quoted));
+    *field = len == 4 && memcmp(text, "true", 4) == 0;
+    if (*field || (len == 5 && memcmp(text, "false", 5) == 0)) return 0;
+    return error_set(err, -EINVAL, "\"%s\" is neither true nor false; write one of them", yaml_quote(text, len, quoted));
+}
+
+static int take_deny_own(struct policy_node *node, const char *text, size_t len, struct error *err) {
     node->has_deny_own_addresses = true;
-    node->deny_own_addresses = is_true;
-    return 0;
+    return take_bool(&node->deny_own_addresses, text, len, err);
+}
+
+static int take_local(struct policy_node *node, const char *text, size_t len, struct error *err) {
+    return take_bool(&node->local_images, text, len, err);
 }
 
 static int take_own(struct policy_node *node, const char *text, size_t len, struct error *err) {
@@ -246,6 +253,36 @@ static int take_pids(struct policy_node *node, const char *text, size_t len, str
     return take_count(&node->pids, 1 << 20, text, len, err);
 }
 
+static int take_max_memory(struct policy_node *node, const char *text, size_t len, struct error *err) {
+    return take_count(&node->max_memory_mb, 1 << 20, text, len, err);
+}
+
+static int take_max_cpus(struct policy_node *node, const char *text, size_t len, struct error *err) {
+    return take_count(&node->max_cpu_count, 1024, text, len, err);
+}
+
+static int take_connections(struct policy_node *node, const char *text, size_t len, struct error *err) {
+    return take_count(&node->max_connections, POLICY_CONNECTIONS_MAX, text, len, err);
+}
+
+static int take_connection_rate(struct policy_node *node, const char *text, size_t len, struct error *err) {
+    return take_count(&node->connection_rate, POLICY_CONNECTION_RATE_MAX, text, len, err);
+}
+
+static int take_quantity(uint64_t *field, enum policy_quantity kind, const char *text, size_t len, struct error *err) {
+    char quoted[YAML_QUOTE_SIZE];
+    if (policy_read_quantity(text, len, kind, field) == 0) return 0;
+    return error_set(err, -EINVAL, "\"%s\" is not %s", yaml_quote(text, len, quoted), policy_quantity_words(kind));
+}
+
+static int take_bandwidth(struct policy_node *node, const char *text, size_t len, struct error *err) {
+    return take_quantity(&node->bandwidth_bytes, POLICY_RATE, text, len, err);
+}
+
+static int take_bytes_out(struct policy_node *node, const char *text, size_t len, struct error *err) {
+    return take_quantity(&node->max_bytes_out, POLICY_SIZE, text, len, err);
+}
+
 static int take_pool(struct addr_prefix *pool, enum addr_family family, uint8_t length_max, const char *text,
                      size_t len, struct error *err) {
     char quoted[YAML_QUOTE_SIZE];
@@ -271,28 +308,35 @@ static int take_pool6(struct policy_node *node, const char *text, size_t len, st
 // --- the table ---
 
 static const struct node_setting node_settings[] = {
-    {"network.egress", "always_denied", true, clear_denied, take_denied,
+    {"network.egress", "always_denied", NODE_LIST, clear_denied, take_denied,
      "every address that is not globally reachable, for e2b policies; else none",
      "addresses, CIDRs and names (*.domain too) that no sandbox reaches, whatever its policy says"},
-    {"network.egress", "always_allowed", true, clear_allowed, take_allowed, "none",
+    {"network.egress", "always_allowed", NODE_LIST, clear_allowed, take_allowed, "none",
      "addresses and CIDRs exempt from always_denied and deny_own_addresses; opens nothing"},
-    {"network.egress", "deny_own_addresses", false, NULL, take_deny_own, "true for e2b policies; else false",
+    {"network.egress", "deny_own_addresses", NODE_BOOL, NULL, take_deny_own, "true for e2b policies; else false",
      "deny every address of this host"},
-    {"network.egress", "own_addresses", true, clear_own, take_own, "none",
+    {"network.egress", "own_addresses", NODE_LIST, clear_own, take_own, "none",
      "addresses of this host that its routing table does not show (1:1 NAT)"},
-    {"network.egress", "nat64_prefixes", true, clear_nat64, take_nat64, "none",
+    {"network.egress", "nat64_prefixes", NODE_LIST, clear_nat64, take_nat64, "none",
      "NAT64 prefixes beside 64:ff9b::/96; their addresses are judged by the IPv4 address inside"},
-    {"network.dns", "servers", true, clear_servers, take_server, "those of the host",
+    {"network.dns", "servers", NODE_LIST, clear_servers, take_server, "those of the host",
      "upstream servers: ADDR, ADDR:PORT, [ADDR6]:PORT"},
-    {"network.dns", "pool4", false, NULL, take_pool4, "198.18.0.0/15", "IPv4 pool of synthetic addresses"},
-    {"network.dns", "pool6", false, NULL, take_pool6, "a ULA prefix", "IPv6 pool of synthetic addresses"},
-    {"images", "mirrors", true, clear_mirrors, take_mirror, "none", "where images of a registry are taken from: REGISTRY=OTHER"},
-    {"images", "plain_http", true, clear_plain, take_plain, "none", "registries that are asked without TLS: HOST:PORT"},
-    {"node", "listen", false, NULL, take_listen, "127.0.0.1:8000", "address of the REST API"},
-    {"node", "sandboxes", false, NULL, take_sandboxes, "1000", "sandboxes at once"},
-    {"node", "memory_mb", false, NULL, take_memory, "512", "memory of a sandbox that does not say (MiB)"},
-    {"node", "cpu_count", false, NULL, take_cpus, "1", "CPUs of a sandbox that does not say"},
-    {"node", "pids", false, NULL, take_pids, "1024", "processes of a sandbox"},
+    {"network.dns", "pool4", NODE_TEXT, NULL, take_pool4, "198.18.0.0/15", "IPv4 pool of synthetic addresses"},
+    {"network.dns", "pool6", NODE_TEXT, NULL, take_pool6, "a ULA prefix", "IPv6 pool of synthetic addresses"},
+    {"limits", "connections", NODE_NUMBER, NULL, take_connections, "none", "most connections at once of a sandbox, whatever its policy says"},
+    {"limits", "connections_per_second", NODE_NUMBER, NULL, take_connection_rate, "none", "most new connections of a sandbox"},
+    {"limits", "bandwidth", NODE_TEXT, NULL, take_bandwidth, "none", "most of a sandbox each way, as in 50mbit (per second)"},
+    {"limits", "bytes_out", NODE_TEXT, NULL, take_bytes_out, "none", "most that a sandbox may send in its life, as in 10GiB"},
+    {"images", "mirrors", NODE_LIST, clear_mirrors, take_mirror, "none", "where images of a registry are taken from: REGISTRY=OTHER"},
+    {"images", "plain_http", NODE_LIST, clear_plain, take_plain, "none", "registries that are asked without TLS: HOST:PORT"},
+    {"images", "local", NODE_BOOL, NULL, take_local, "false", "whether clients may name images that are files of this host (oci:, docker-archive:)"},
+    {"node", "listen", NODE_TEXT, NULL, take_listen, "127.0.0.1:8000", "address of the REST API"},
+    {"node", "sandboxes", NODE_NUMBER, NULL, take_sandboxes, "1000", "sandboxes at once"},
+    {"node", "memory_mb", NODE_NUMBER, NULL, take_memory, "512", "memory of a sandbox that does not say (MiB)"},
+    {"node", "cpu_count", NODE_NUMBER, NULL, take_cpus, "1", "CPUs of a sandbox that does not say"},
+    {"node", "max_memory_mb", NODE_NUMBER, NULL, take_max_memory, "none", "most memory that a sandbox may ask for (MiB)"},
+    {"node", "max_cpu_count", NODE_NUMBER, NULL, take_max_cpus, "none", "most CPUs that a sandbox may ask for"},
+    {"node", "pids", NODE_NUMBER, NULL, take_pids, "1024", "processes of a sandbox"},
 };
 
 static void setting_name(const struct node_setting *setting, char name[64]) {
@@ -326,7 +370,7 @@ const char *policy_node_help(size_t line, char buf[POLICY_NODE_HELP_SIZE]) {
         snprintf(buf, POLICY_NODE_HELP_SIZE, "    default: %s", setting->fallback);
     } else {
         setting_variable(setting, name);
-        snprintf(buf, POLICY_NODE_HELP_SIZE, "    variable: %s%s", name, setting->list ? "=a,b" : "");
+        snprintf(buf, POLICY_NODE_HELP_SIZE, "    variable: %s%s", name, setting->kind == NODE_LIST ? "=a,b" : "");
     }
     return buf;
 }
@@ -340,7 +384,17 @@ struct node_reader {
 
 static int read_item(const struct yaml_file *file, const struct yaml_value *value, const char *what, void *context) {
     struct node_reader *reader = context;
-    int r = yaml_string(file, value, what);
+    uint64_t number;
+    bool truth;
+    int r = 0;
+    switch (reader->setting->kind) {
+    case NODE_TEXT:
+    case NODE_LIST: r = yaml_string(file, value, what); break;
+    case NODE_NUMBER: // its own reader says which
+        if (value->kind != YAML_SCALAR) r = yaml_number(file, value, what, 1, UINT32_MAX, &number);
+        break;
+    case NODE_BOOL: r = yaml_bool(file, value, what, &truth); break;
+    }
     if (r < 0) return r;
     r = reader->setting->take(reader->node, value->text, value->len, file->err);
     if (r < 0) error_context(file->err, r, "%s", what);
@@ -353,14 +407,9 @@ static int read_setting(const struct yaml_file *file, const struct yaml_value *v
         setting_name(&node_settings[i], name);
         if (strcmp(name, what) != 0) continue;
         struct node_reader reader = {.node = context, .setting = &node_settings[i]};
-        bool ignored;
-        if (reader.setting->list) {
-            reader.setting->clear(reader.node);
-            return yaml_each(file, value, what, 0, read_item, &reader);
-        }
-        if (reader.setting->take != take_deny_own) return read_item(file, value, what, &reader);
-        int r = yaml_bool(file, value, what, &ignored);
-        return r < 0 ? r : reader.setting->take(reader.node, value->text, value->len, file->err);
+        if (reader.setting->kind != NODE_LIST) return read_item(file, value, what, &reader);
+        reader.setting->clear(reader.node);
+        return yaml_each(file, value, what, 0, read_item, &reader);
     }
     return yaml_fail(file, value, "unknown setting %s", what);
 }
@@ -410,6 +459,7 @@ static int read_file(const char *text, size_t len, const char *file_name, struct
     static const struct yaml_key keys[] = {
         {"network", "network", read_network},
         {"credentials", "credentials", read_credentials},
+        {"limits", "limits", read_section},
         {"images", "images", read_section},
         {"node", "node", read_section},
     };
@@ -438,7 +488,7 @@ static int take_list(const struct node_setting *setting, const char *text, struc
 }
 
 static int take_variable(const char *variable, struct policy_node *node, struct error *err) {
-    char name[64], all[1024] = "", quoted[YAML_QUOTE_SIZE];
+    char name[64], all[2048] = "", quoted[YAML_QUOTE_SIZE];
     size_t name_len = strcspn(variable, "="), used = 0;
     if (variable[name_len] != '=') return 0;
     for (size_t i = 0; i < ARRAY_LENGTH(node_settings); i++) {
@@ -447,7 +497,7 @@ static int take_variable(const char *variable, struct policy_node *node, struct 
         used += (size_t)snprintf(all + used, sizeof(all) - used, "%s%s", i ? ", " : "", name);
         if (strlen(name) != name_len || memcmp(name, variable, name_len) != 0) continue;
         const char *text = variable + name_len + 1;
-        int r = setting->list ? take_list(setting, text, node, err) : setting->take(node, text, strlen(text), err);
+        int r = setting->kind == NODE_LIST ? take_list(setting, text, node, err) : setting->take(node, text, strlen(text), err);
         return r < 0 ? error_context(err, r, "variable %s", name) : 0;
     }
     return error_set(err, -EINVAL, "unknown variable %s; the variables are: %s", yaml_quote(variable, name_len, quoted),
@@ -455,8 +505,8 @@ static int take_variable(const char *variable, struct policy_node *node, struct 
 }
 
 // Other PENSTOCK_ variables are not the configuration's.
-static bool is_setting(const char *variable) {
-    static const char *const sections[] = {VARIABLE_PREFIX "NETWORK_", VARIABLE_PREFIX "IMAGES_", VARIABLE_PREFIX "NODE_"};
+bool policy_node_is_variable(const char *variable) {
+    static const char *const sections[] = {VARIABLE_PREFIX "NETWORK_", VARIABLE_PREFIX "LIMITS_", VARIABLE_PREFIX "IMAGES_", VARIABLE_PREFIX "NODE_"};
     for (size_t i = 0; i < ARRAY_LENGTH(sections); i++)
         if (strncmp(variable, sections[i], strlen(sections[i])) == 0) return true;
     return false;
@@ -464,7 +514,7 @@ static bool is_setting(const char *variable) {
 
 static int read_variables(char *const *environment, struct policy_node *node, struct error *err) {
     for (; environment && *environment; environment++) {
-        if (!is_setting(*environment)) continue;
+        if (!policy_node_is_variable(*environment)) continue;
         int r = take_variable(*environment, node, err);
         if (r < 0) return r;
     }

@@ -40,6 +40,11 @@ int policy_read_binding_literal(const struct yaml_file *file, const struct yaml_
 int policy_read_credential(const struct yaml_file *file, const struct yaml_value *value, const char *what,
                            void *context);
 
+// "50mbit" (per second) or "1GiB" in bytes. 0 or -EINVAL.
+enum policy_quantity { POLICY_RATE, POLICY_SIZE };
+int policy_read_quantity(const char *text, size_t len, enum policy_quantity kind, uint64_t *ret_bytes);
+const char *policy_quantity_words(enum policy_quantity kind); // what it must be
+
 // "FILE:LINE" for source fields; NULL if out of memory.
 char *policy_read_source(const struct yaml_file *file, const struct yaml_value *value);
 // Gives entry its source and appends it. Takes over what entry owns.

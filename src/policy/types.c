@@ -17,6 +17,7 @@ static const struct policy_type_info policy_types[] = {
                              .cidr = POLICY_CIDR_CUSTOM,
                              .bindings = {[POLICY_BINDING_GITHUB] = true, [POLICY_BINDING_MISTRAL_API] = true,
                                           [POLICY_BINDING_WORKSPACE] = true},
+                             .built = true,
                              .runs = "OCI container filtered by address"},
     [POLICY_TYPE_DOCKER] = {.word = "docker", .display = "LocalDockerSandbox", .none = true, .all = true,
                             .cidr = POLICY_CIDR_NO, .runs = "container of the local Docker engine"},
@@ -28,7 +29,7 @@ static const struct policy_type_info policy_types[] = {
                              .native = true, .cidr = POLICY_CIDR_YES, .bindings = ALL_BINDINGS, .built = true,
                              .runs = "a command in namespaces (bubblewrap), no root"},
     [POLICY_TYPE_CONTAINER] = {.word = "container", .display = "ContainerSandbox", .none = true, .all = true,
-                               .allow = true, .native = true, .cidr = POLICY_CIDR_YES, .bindings = ALL_BINDINGS,
+                               .allow = true, .native = true, .cidr = POLICY_CIDR_YES, .bindings = ALL_BINDINGS, .built = true,
                                .runs = "OCI container (crun)"},
 };
 static_assert(ARRAY_LENGTH(policy_types) == POLICY_TYPE_COUNT, "one row per type");

@@ -74,7 +74,7 @@ static int write_words(const struct running *running, int words) {
     snprintf(home, sizeof(home), "HOME=%s", running->user.home);
     if (exec->user && exec->user[0] && !environment_get(extra, "HOME")) extra[count] = home;
     AUTO_FREE char **environment = environment_merge(running->start.environment, false, extra);
-    return environment ? container_words_write(words, exec->argv, environment) : -ENOMEM;
+    return environment ? container_words_write(words, false, exec->argv, environment) : -ENOMEM;
 }
 
 static int write_process(struct running *running, struct error *err) {

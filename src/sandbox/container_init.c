@@ -8,7 +8,8 @@
 // Without a filter or with a way to new privileges nothing is executed, whatever crun thought of its configuration.
 //
 // Descriptors: 3 status socket, 4 words, 5 to 7 standard streams. Words, each ended by a NUL: how many argv has, argv, the
-// environment. argv of no words: waits as PID 1 for its orphans, until SIGTERM or SIGKILL.
+// environment. argv of no words: waits as PID 1 for its orphans, until SIGTERM or SIGKILL. A "+" before the number: and until
+// penstock ends, however it does.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
@@ -72,8 +73,16 @@ static _Noreturn void idle(void) {
     }
 }
 
+// The kernel ends us when our parent ends, from here on: whether it is still there is asked after that.
+static bool tie(void) {
+    char byte;
+    CALL(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL);
+    return CALL(SYS_recvfrom, STATUS, &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT, 0, 0) == -EAGAIN;
+}
+
 static int run(char **words) {
-    uint64_t argc = words ? parse(words[0], 10) : 0;
+    bool tied = words && words[0][0] == '+';
+    uint64_t argc = words ? parse(words[0] + tied, 10) : 0;
     CALL(SYS_prctl, PR_SET_NAME, SANDBOX_INIT_NAME);
     if (!words || CALL(SYS_prctl, PR_GET_SECCOMP) != SECCOMP_MODE_FILTER || CALL(SYS_prctl, PR_GET_NO_NEW_PRIVS) != 1) {
         report(STATUS, SANDBOX_REPORT_FAILED, EPROTO);
@@ -82,10 +91,12 @@ static int run(char **words) {
     for (int fd = 0; fd < 3; fd++) CALL(SYS_dup3, STREAMS + fd, fd, 0);
     CALL(SYS_close_range, STREAMS, ~0U, 0);
     CALL(SYS_close_range, STATUS, WORDS, CLOSE_RANGE_CLOEXEC);
+    CALL(SYS_setsid);                 // crun leaves commands in one without a leader
     CALL(SYS_ioctl, 0, TIOCSCTTY, 0); // if it is a terminal that nobody else has
     report(STATUS, SANDBOX_REPORT_COMMAND, 0);
     if (!released(STATUS)) return 125;
     if (argc == 0) {
+        if (tied && !tie()) return 125;
         report(STATUS, SANDBOX_REPORT_STARTED, 0);
         CALL(SYS_close_range, STATUS, WORDS, 0);
         idle();

@@ -48,5 +48,5 @@ int container_config_write(const struct container_plan *plan, struct error *err)
 int container_config_process(const struct container_user *user, const char *cwd, const char *path, struct error *err);
 // container_root.c: in a child that is going to be crun: all of the above.
 int container_root_enter(struct container_plan *plan, struct error *err);
-// container_words.c: what the init executes, into a memory file.
-int container_words_write(int fd, char *const *argv, char *const *environment);
+// container_words.c: what the init executes, into a memory file. tied: it ends with us.
+int container_words_write(int fd, bool tied, char *const *argv, char *const *environment);

@@ -173,7 +173,7 @@ static int write_words(struct container_plan *plan, struct error *err) {
     for (size_t i = 0; r == 0 && i < extra_count; i++) extra[count + i] = spec->placeholders[i];
     AUTO_FREE char **environment = r == 0 ? environment_merge(spec->environment, spec->proxy, extra) : NULL;
     if (r == 0 && !environment) r = -ENOMEM;
-    if (r == 0) r = container_words_write(plan->words, spec->argv, environment);
+    if (r == 0) r = container_words_write(plan->words, spec->tied, spec->argv, environment);
     snprintf(path, sizeof(path), "%s/" CONTAINER_BUNDLE "/start", spec->folder);
     char user[512];
     snprintf(user, sizeof(user), "%s", spec->user ? spec->user : "");
@@ -182,7 +182,7 @@ static int write_words(struct container_plan *plan, struct error *err) {
     char *const start[] = {user, cwd, NULL};
     AUTO_CLOSE int fd = r < 0 ? -1 : open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (r == 0 && fd < 0) r = -errno;
-    if (r == 0) r = container_words_write(fd, start, environment);
+    if (r == 0) r = container_words_write(fd, false, start, environment);
     return r < 0 ? error_set(err, r, "what the sandbox is to run cannot be written down: %s", strerror(-r)) : 0;
 }
 

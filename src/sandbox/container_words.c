@@ -9,11 +9,11 @@ static void add_list(struct buf *text, char *const *list) {
     for (; list && *list; list++) buf_append(text, *list, strlen(*list) + 1);
 }
 
-int container_words_write(int fd, char *const *argv, char *const *environment) {
+int container_words_write(int fd, bool tied, char *const *argv, char *const *environment) {
     struct buf text = BUF_INIT;
     size_t count = 0;
     while (argv && argv[count]) count++;
-    buf_printf(&text, "%zu", count);
+    buf_printf(&text, "%s%zu", tied ? "+" : "", count);
     buf_append(&text, "", 1);
     add_list(&text, argv);
     add_list(&text, environment);

@@ -20,6 +20,7 @@
 #include "sandbox/container_plan.h"
 #include "sandbox/digest.h"
 #include "sandbox/image_reference.h"
+#include "sandbox/image_refusal.h"
 #include "sandbox/inside.h"
 #include "sandbox/jail.h"
 #include "sandbox/tree.h"
@@ -81,7 +82,8 @@ static int fetch(const struct fetching *fetching, struct error *err) {
     struct jail jail = {.network = !reference->path, .folder_count = 1};
     jail.folders[0] = (struct jail_folder){.path = fetching->layout, .name = "image"};
     if (reference->path) jail.folders[jail.folder_count++] = (struct jail_folder){.path = reference->path, .name = "source", .foreign = true};
-    return jail_run(&jail, argv, FETCH_TIMEOUT_S, err);
+    int r = jail_run(&jail, argv, FETCH_TIMEOUT_S, err);
+    return r == -EIO ? image_refusal(source, err) : r;
 }
 
 // ---- documents ----

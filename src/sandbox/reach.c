@@ -57,18 +57,18 @@ bool reach_changes(const struct exposure *exposure, const char *path, const char
 
 int sandbox_reach_new(const struct sandbox_spec *spec, struct sandbox_reach **ret_reach, struct error *err) {
     struct sandbox_reach *reach = NEW(struct sandbox_reach);
-    if (!reach || snprintf(reach->cwd, sizeof(reach->cwd), "%s", spec->cwd) >= (int)sizeof(reach->cwd)) {
+    if (!reach || (spec && snprintf(reach->cwd, sizeof(reach->cwd), "%s", spec->cwd) >= (int)sizeof(reach->cwd))) {
         free(reach);
         return error_set(err, -ENOMEM, "out of memory");
     }
-    int r = exposure_init(&reach->exposure, spec, err);
+    int r = spec ? exposure_init(&reach->exposure, spec, err) : 0;
     if (r < 0) free(reach);
     else *ret_reach = reach;
     return r;
 }
 
 bool sandbox_reach_has(const struct sandbox_reach *reach, const char *path) {
-    return reach_changes(&reach->exposure, path, reach->cwd);
+    return reach->exposure.count > 0 && reach_changes(&reach->exposure, path, reach->cwd);
 }
 
 void sandbox_reach_free(struct sandbox_reach *reach) {

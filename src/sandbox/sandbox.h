@@ -59,6 +59,7 @@ int sandbox_process_check(const struct sandbox_spec *spec, struct error *err);
 
 // What the command will be able to change of the host's files, so that nobody outside executes or opens that for it.
 struct sandbox_reach;
+// spec NULL: a container, which can change none.
 int sandbox_reach_new(const struct sandbox_spec *spec, struct sandbox_reach **ret_reach, struct error *err);
 // Whether it could change the file of this path, or to which file the path leads: now, or once there is one.
 bool sandbox_reach_has(const struct sandbox_reach *reach, const char *path);
@@ -133,6 +134,7 @@ struct sandbox_container_spec {
     const char *const *layers; // folders, uppermost first; made by sandbox_image_get or sandbox_container_snapshot
     size_t layer_count;
     char *const *argv;         // PID 1. NULL: one of ours that reaps, until SIGTERM
+    bool tied;                 // with argv NULL: the container ends when the caller does, by whatever signal
     char *const *environment;  // NULL-terminated; the image's and the caller's, none of the host
     char *const *placeholders; // as in sandbox_spec
     bool proxy;

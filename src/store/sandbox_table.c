@@ -211,7 +211,7 @@ static void add_filter(struct list_query *query, const struct store_filter *filt
         add_text(query, filter->metadata[i].value);
     }
     if (filter->template_id) {
-        buf_printf(&query->sql, " AND ? IN (template_id, alias)");
+        buf_printf(&query->sql, " AND ? IN (coalesce(template_id, image), alias)");
         add_text(query, filter->template_id);
     }
     if (filter->started_after_us) {

@@ -335,6 +335,7 @@ static const struct {
     [IPC_SHIM_UP] = {sizeof(struct ipc_shim_up), 0, true, false, check_shim_up},
     [IPC_SHIM_CALL] = {sizeof(struct ipc_shim_call), IPC_SHIM_FDS, true, false, check_shim_call, .fds_any = true},
     [IPC_SHIM_DONE] = {sizeof(struct ipc_shim_done), 0, true, false, check_shim_done},
+    [IPC_SHIM_COUNTERS] = {sizeof(struct ipc_counters), 0, true, false, NULL},
     [IPC_SHIM_EXIT] = {sizeof(struct ipc_shim_exit), 0, true, false, NULL},
 };
 _Static_assert(IPC_SOCKET_COUNT <= IPC_FDS_MAX, "every message's descriptors fit");

@@ -74,6 +74,7 @@ enum ipc_type {
     IPC_SHIM_CALL,        // daemon -> shim: struct ipc_shim_call; descriptors: memory file with what the verb takes (JSON), and more
     IPC_SHIM_DONE,        // shim -> daemon: struct ipc_shim_done
     IPC_SHIM_EXIT,        // shim -> daemon: struct ipc_shim_exit: a command of IPC_SHIM_EXEC has ended
+    IPC_SHIM_COUNTERS,    // shim -> daemon: struct ipc_counters: of all gates of the sandbox, as IPC_SHIM_COUNT asks for
     IPC_TYPE_COUNT,
 };
 #define IPC_SHIM_FDS 4 // of a call, at most

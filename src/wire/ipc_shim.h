@@ -6,11 +6,14 @@
 #include <stdint.h>
 
 enum ipc_shim_verb {
-    IPC_SHIM_POLICY,   // {"policy": TEXT, "dialect": WORD, "node": TEXT or null, "node_name": FILE, "generation": N, "keep": BOOL}
+    // {"policy": TEXT, "dialect": WORD, "node": TEXT or null, "node_name": FILE, "variables": [of the configuration],
+    //  "dns": [server], "generation": N, "keep": BOOL, "known": BOOL}; known: it is in force, the node is what changed
+    IPC_SHIM_POLICY,
     IPC_SHIM_PAUSE,
     IPC_SHIM_RESUME,
     IPC_SHIM_SNAPSHOT, // {"folder": PATH}: the sandbox's own layer is copied to it
     IPC_SHIM_EXEC,     // {"argv": [...], "env": {...}, "cwd": PATH, "user": USER}; its standard streams behind the memory file
+    IPC_SHIM_COUNT,    // IPC_SHIM_COUNTERS comes when the gate has counted
     IPC_SHIM_STOP,     // the sandbox ends, and then the shim
     IPC_SHIM_VERB_COUNT,
 };

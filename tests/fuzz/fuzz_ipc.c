@@ -64,6 +64,7 @@ static const struct {
     {IPC_GATE_SPENT, sizeof(struct ipc_spent)},
     {IPC_GATE_COUNT, 0},
     {IPC_GATE_COUNTERS, sizeof(struct ipc_counters)},
+    {IPC_SHIM_COUNTERS, sizeof(struct ipc_counters)},
 };
 _Static_assert(ARRAY_LENGTH(kinds) == IPC_TYPE_COUNT - 1, "one row a type, at the end: letters must not move");
 

@@ -63,7 +63,7 @@ ZONE = {
     "slow.example": "!slow",
     "nodata.example": {},
     "*.hosts.example": pair(30),
-    "*.many.example": pair(31),
+    "*.many.example": pair(31), "*.example.com": pair(28), "*.www.example.com": pair(28),
     "svcb.example": {**pair(32), "HTTPS": ["1 . alpn=h3,h2 ech=AEX+DQBB"]},
     # A server of its own protocol, named.
     "db.example": pair(33), "mirror.test": pair(34), "secure.test": pair(35),

@@ -35,7 +35,7 @@ static void test_table(void **state) {
         assert_true(policy_type_from_word(words[i], &type));
         assert_int_equal(type, i);
         assert_string_equal(policy_type_info(type)->word, words[i]);
-        bool built = type == POLICY_TYPE_PROCESS || type == POLICY_TYPE_BASHKIT || type == POLICY_TYPE_HOST || type == POLICY_TYPE_NONE;
+        bool built = type != POLICY_TYPE_DOCKER && type != POLICY_TYPE_CUSTOM;
         assert_int_equal(policy_type_info(type)->built, built);
         assert_int_equal(policy_type_info(type)->none, type != POLICY_TYPE_HOST);
     }
