@@ -202,7 +202,9 @@ static bool shim_wait(struct shim *shim, char *folder) {
     if (*digits && number_parse(digits, strlen(digits), 1, UINT32_MAX, &users) < 0) return false;
     shim->run.users = (uint32_t)users;
     shim->started_ahead = true;
-    if (run_start_ahead(&shim->run, &err) == 0 && channel_wait(SHIM_CHANNEL, -1, buffer, sizeof(buffer), &message) == 1 &&
+    if (run_start_ahead(&shim->run, &err) < 0) return false;
+    sandbox_container_ahead();
+    if (channel_wait(SHIM_CHANNEL, -1, buffer, sizeof(buffer), &message) == 1 &&
         message.type == IPC_SHIM_BEGIN && strlen(message.body) == strlen(name)) {
         memcpy(name, message.body, strlen(name));
         return true;
