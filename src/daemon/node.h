@@ -37,7 +37,9 @@ struct node {
     unsigned renewals;       // of the configuration
     struct event *guard_event; // what others do to the kernel's rules
     struct list sandboxes, sweeps;
-    size_t sandbox_count;
+    size_t sandbox_count, starting;
+    struct shim_spare spare;
+    struct event *spare_event;
     struct ipc_counters retired[POLICY_TYPE_COUNT]; // of sandboxes that have ended
     struct node_scrape *scrape; // NULL until metrics have been asked for
 };
@@ -56,7 +58,7 @@ struct node_sandbox {
     struct event *timer;     // its end, or that of the patience with its start
     struct ipc_counters *counters; // that its gates had when they were asked last; NULL: never
     enum policy_type type;
-    bool up, paused, counting, cold, ending, adopted, hidden; // hidden: without a row
+    bool starting, up, paused, counting, cold, ending, adopted, hidden; // hidden: without a row
     unsigned retry_s;        // of what could not be removed; 0: nothing failed yet
     char *layers;            // hidden: what it stands on; others have it in their row
     unsigned renewals;       // of the node's, when its policy was told what the configuration says
@@ -93,6 +95,8 @@ int node_reconcile(struct node *node, struct error *err);
 // negative errno with a message.
 int node_renew(struct node *node, struct node_config *config, struct error *err);
 void node_free(struct node *node); // sandboxes live on
+// Has a shim ready for the next start, once none is under way.
+void node_prepare(struct node *node);
 // Removes a folder tree with what the sandbox of that id (or "-") left behind. ended is called later, unless NULL.
 void node_sweep(struct node *node, const char *id, const char *folder, node_ended *ended, void *data);
 
@@ -123,8 +127,10 @@ void node_remove_layer(struct node *node, const char *folder);
 void node_remove_layers(struct node *node, const char *layers);
 // The layers of a template or snapshot as they are now: to be freed; NULL: none.
 char *node_template_layers(const struct node *node, const char *id);
-// Compiles the policy of a row as its shim would.
-int node_compile(const struct node_config *config, const struct store_sandbox *row, struct policy **ret_policy, struct error *err);
+// Compiles the policy of a row as its shim would. known: it is in force, so that a guardrail over one of its entries only warns,
+// and a secret may be missing.
+int node_compile(const struct node_config *config, const struct store_sandbox *row, bool known, struct policy **ret_policy,
+                 struct error *err);
 
 extern const struct api_backend node_backend;
 void node_call_snapshot(void *data, struct api_call *call, const struct store_sandbox *row, const struct store_template *wanted,

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "daemon/node.h"
@@ -43,6 +44,7 @@ static int reconcile_folders(struct node *node, const char *name, reconcile_fold
     int rc = folder ? 0 : error_set(err, -errno, "\"%s/%s\" cannot be read: %s", node->state, name, strerror(errno));
     for (struct dirent *entry; rc == 0 && (entry = readdir(folder));) {
         AUTO_FREE char *one = NULL;
+        if (entry->d_name[0] == '.' && entry->d_type == DT_REG) unlinkat(dirfd(folder), entry->d_name, 0); // of a spare shim
         if (entry->d_name[0] == '.') continue;
         rc = asprintf(&one, "%s/%s", path, entry->d_name) < 0 ? error_set(err, -ENOMEM, "out of memory")
                                                               : each(node, entry->d_name, one, err);

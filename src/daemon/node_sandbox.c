@@ -99,6 +99,14 @@ struct node_sandbox *node_find(const struct node *node, const char *id) {
     return NULL;
 }
 
+// A start that has come to an end, good or bad.
+static void sandbox_started(struct node_sandbox *sandbox) {
+    if (!sandbox->starting) return;
+    sandbox->starting = false;
+    sandbox->node->starting--;
+    node_prepare(sandbox->node);
+}
+
 static void sandbox_free(struct node_sandbox *sandbox) {
     list_remove(&sandbox->list);
     sandbox->node->sandbox_count--;
@@ -141,6 +149,7 @@ static void sandbox_swept(const char *failure, void *data) {
     if (failure && !sandbox->retry_s) sandbox_say(sandbox, failure);
     if (!failure) sandbox_forget(sandbox);
     node_started *started = TAKE_POINTER(sandbox->started);
+    sandbox_started(sandbox);
     if (started) started(sandbox, sandbox->status ? sandbox->status : 500, sandbox->failure, sandbox->started_data);
     LIST_FOREACH(&sandbox->enders, at) {
         struct node_ender *ender = LIST_ENTRY(at, struct node_ender, list);
@@ -302,7 +311,7 @@ static json_t *node_mirrors(const struct policy_node *config) {
 }
 
 // The image's environment below the sandbox's own.
-static void node_put_config(json_t *spec, const struct store_sandbox *row) {
+static void node_put_config(json_t *spec, const struct store_sandbox *row, bool builds) {
     json_t *config = json_loads(row->config ? row->config : "{}", 0, NULL);
     json_t *own = json_loads(row->env_vars ? row->env_vars : "{}", 0, NULL);
     json_t *environment = json_object();
@@ -311,6 +320,7 @@ static void node_put_config(json_t *spec, const struct store_sandbox *row) {
     json_object_set_new(spec, "env", environment);
     json_object_set(spec, "cwd", json_object_get(config, "cwd"));
     json_object_set(spec, "user", json_object_get(config, "user"));
+    if (!builds) json_object_set(spec, "start_cmd", json_object_get(config, "start_cmd")); // a build has its own
     json_decref(config);
     json_decref(own);
 }
@@ -334,10 +344,10 @@ static int node_write_spec(struct node_sandbox *sandbox, const struct store_sand
                   node_share(row->memory_mb, config->memory_mb ? config->memory_mb : 512, config->max_memory_mb), "cpu_count",
                   node_share(row->cpu_count, config->cpu_count ? config->cpu_count : 1, config->max_cpu_count), "pids",
                   (int)(config->pids ? config->pids : 1024), "upstream_ca", node->upstream_ca, "images", images, "local",
-                  config->local_images, "users", (json_int_t)node_guard_users(node), "mirrors", node_mirrors(config), "plain_http",
+                  config->local_images, "mirrors", node_mirrors(config), "plain_http",
                   node_texts(config->plain_http, config->plain_http_count));
     int rc = spec && more && json_object_update(spec, more) == 0 ? 0 : -ENOMEM;
-    if (rc == 0) node_put_config(spec, row);
+    if (rc == 0) node_put_config(spec, row, sandbox->hidden);
     if (rc == 0 && json_dump_file(spec, path, JSON_COMPACT) < 0) rc = -EIO;
     if (rc == 0) chmod(path, 0600);
     json_decref(spec);
@@ -407,6 +417,7 @@ static void sandbox_up(const struct ipc_shim_up *up, void *data) {
         return;
     }
     node_started *started = TAKE_POINTER(sandbox->started);
+    sandbox_started(sandbox);
     if (started) started(sandbox, 0, "", sandbox->started_data);
 }
 
@@ -434,7 +445,7 @@ int node_boot(struct node *node, const struct store_sandbox *row, bool hidden, n
     bool inserted = rc == 0 && !hidden;
     if (rc == 0 && mkdir(sandbox->folder, 0700) < 0) rc = error_set(err, -errno, "%s: %s", sandbox->folder, strerror(errno));
     if (rc == 0) rc = node_write_spec(sandbox, row, err);
-    if (rc == 0) rc = shim_link_spawn(node->base, sandbox->folder, &sandbox_handlers, sandbox, &sandbox->link, err);
+    if (rc == 0) rc = shim_link_spawn(node->base, sandbox->folder, node_guard_users(node), &node->spare, &sandbox_handlers, sandbox, &sandbox->link, err);
     if (rc < 0) {
         struct error ignored;
         AUTO_FREE char *spec = NULL;
@@ -448,6 +459,8 @@ int node_boot(struct node *node, const struct store_sandbox *row, bool hidden, n
     event_add(sandbox->timer, &patience);
     sandbox->started = started;
     sandbox->started_data = data;
+    sandbox->starting = true;
+    node->starting++;
     if (ret_sandbox) *ret_sandbox = sandbox;
     return 0;
 }
@@ -525,8 +538,31 @@ int node_adopt(struct node *node, const char *id, enum policy_type type, bool ke
     return 0;
 }
 
+// ---- the spare one ----
+
+#define NODE_SPARE_US 2000 // whoever waits for an answer comes first
+
+static void node_spare_due(evutil_socket_t fd, short what, void *data) {
+    (void)fd, (void)what;
+    struct node *node = data;
+    struct error err = {0};
+    AUTO_FREE char *parent = NULL;
+    if (node->starting > 0 || node->spare.fd >= 0) return;
+    int rc = asprintf(&parent, "%s/sandboxes", node->state) < 0 ? error_set(&err, -ENOMEM, "out of memory")
+                                                               : shim_spare_start(&node->spare, parent, node_guard_users(node), &err);
+    if (rc < 0) fprintf(stderr, "penstock: %s\n", err.text);
+}
+
+void node_prepare(struct node *node) {
+    static const struct timeval soon = {.tv_usec = NODE_SPARE_US};
+    if (!node->spare_event) node->spare_event = evtimer_new(node->base, node_spare_due, node);
+    if (node->spare_event) event_add(node->spare_event, &soon);
+}
+
 void node_free(struct node *node) {
     node_scrape_free(node);
+    if (node->spare_event) event_free(node->spare_event);
+    shim_spare_end(&node->spare);
     LIST_FOREACH(&node->sandboxes, at) sandbox_free(LIST_ENTRY(at, struct node_sandbox, list));
     LIST_FOREACH(&node->sweeps, at) sweep_free(LIST_ENTRY(at, struct node_sweeper, list));
 }

@@ -63,6 +63,7 @@ static uint32_t run_number(const struct run *run, enum role_kind kind, uint32_t 
 int run_start_role(struct run *run, enum role_kind kind, struct error *err) {
     const struct sandbox_identity *identity = &run->spec.identity;
     bool drop = identity->from_root && kind != ROLE_KEEPER;
+    if (run->roles[kind].pid > 0) return 0; // started ahead
     return role_start(&run->roles[kind], kind, drop ? run_number(run, kind, identity->uid) : 0,
                       drop ? run_number(run, kind, identity->gid) : 0, NULL, err);
 }

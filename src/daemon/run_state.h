@@ -39,13 +39,16 @@ struct run {
     uint64_t in_force;               // generation of the last policy that a gate said it has
     uint64_t bytes_out;              // of the sandbox, as its gates have told
     unsigned restarts, gates;        // gates: that have been begun
-    bool log_failed, gate_started, resolver_ready, probed;
+    bool prepared, log_failed, gate_started, resolver_ready, probed;
     int status;
 };
 
 // ---- run_watch.c: from start to end ----
 
-// Nothing is running after it: options and name outlive the run.
+// Keeper and gate are started, and wait until it is known what for. May be called before run_init.
+int run_start_ahead(struct run *run, struct error *err);
+void run_stop_ahead(struct run *run);
+// Nothing more is running after it: options and name outlive the run.
 int run_init(struct run *run, const struct daemon_run *options, const char *name, struct error *err);
 // Compiles the policy and takes the secrets out of this process.
 int run_open(struct run *run, struct error *err);
@@ -101,7 +104,7 @@ void run_clear_spec(struct run *run);
 
 // ---- run_roles.c: the processes of a run ----
 
-// The keeper is first, so that it is there when it is told what to do.
+// The keeper is first, so that it is there when it is told what to do. One that runs already is left.
 int run_start_role(struct run *run, enum role_kind kind, struct error *err);
 // The vault is started, keeper and gate get ready. Then run->spec.trust is there.
 int run_begin_roles(struct run *run, struct error *err);

@@ -278,12 +278,28 @@ static void run_say_loopback(struct run *run) {
 
 // ---- the start ----
 
-int run_init(struct run *run, const struct daemon_run *options, const char *name, struct error *err) {
-    run->options = options;
+static void run_prepare_fields(struct run *run) {
+    if (run->prepared) return;
+    run->prepared = true;
     run->user_namespace = run->net_namespace = run->host_watch = run->roots = run->questions = -1;
     for (int kind = 0; kind < ROLE_COUNT; kind++) run->roles[kind] = (struct role){.kind = kind, .pidfd = -1, .channel = -1};
     run->last_vault = (struct role){.kind = ROLE_VAULT, .pidfd = -1, .channel = -1};
     run->spec.identity = sandbox_identity();
+}
+
+int run_start_ahead(struct run *run, struct error *err) {
+    run_prepare_fields(run);
+    int rc = run_start_role(run, ROLE_KEEPER, err);
+    return rc < 0 ? rc : run_start_role(run, ROLE_GATE, err);
+}
+
+void run_stop_ahead(struct run *run) {
+    for (int kind = 0; kind < ROLE_COUNT; kind++) role_stop(&run->roles[kind], 0);
+}
+
+int run_init(struct run *run, const struct daemon_run *options, const char *name, struct error *err) {
+    run->options = options;
+    run_prepare_fields(run);
     snprintf(run->name, sizeof(run->name), "%s", name);
     run->log = decision_log_new(options->log_fd, run->name);
     run->base = event_base_new();

@@ -278,6 +278,7 @@ static int serve_start(struct serve *serve, struct error *err) {
     if (rc == 0) rc = node_reconcile(node, err);
     serve->knows_all = rc == 0;
     if (rc == 0) rc = serve_listen(serve, err);
+    if (rc == 0) node_prepare(node);
     if (rc == 0) serve_notify("READY=1");
     return rc;
 }
@@ -302,6 +303,7 @@ int daemon_serve(const struct daemon_serve *options) {
     struct serve serve = {.options = options, .lock = -1};
     list_init(&serve.node.sandboxes);
     list_init(&serve.node.sweeps);
+    serve.node.spare.fd = -1;
     signal(SIGPIPE, SIG_IGN);
     umask(077);
     int rc = serve_read(&serve, &err);

@@ -127,7 +127,6 @@ static int shim_start(struct shim *shim, const char *folder, struct error *err) 
     rc = run_init(run, &shim->options, shim->spec.id, err);
     if (rc == 0 && (rc = decision_log_bound(run->log, SHIM_LOG, SHIM_LOG_MAX)) < 0)
         error_set(err, rc, "%s: %s", SHIM_LOG, strerror(-rc));
-    run->users = shim->spec.users;
     if (rc == 0) rc = run_open(run, err);
     if (rc == 0) rc = run_fill_placeholders(run, err);
     if (rc == 0) rc = run_begin(run, err);
@@ -164,6 +163,7 @@ static void shim_end(struct shim *shim) {
         if (events[i]) event_free(events[i]);
     sandbox_container_free(shim->container);
     if (shim->run.options) run_close(&shim->run); // the gate's last counters go to the daemon
+    else if (shim->run.prepared) run_stop_ahead(&shim->run);
     shim_hang_up(shim);
     if (shim->run.options) run_free(&shim->run);
     if (shim->end_fd >= 0) close(shim->end_fd);
@@ -186,19 +186,37 @@ static int shim_lock(struct error *err) {
     return error_set(err, -EBUSY, "the sandbox's folder is being removed: %s", strerror(errno));
 }
 
-int shim_main(const char *folder) {
+// Of a spare one. False: the daemon has no use for us.
+static bool shim_wait(struct shim *shim, char *folder) {
+    static _Alignas(max_align_t) uint8_t buffer[CHANNEL_BUFFER_SIZE];
+    char *name = strrchr(folder, '/') + 1;
+    struct channel_message message;
     struct error err = {0};
-    struct shim shim = {.log = -1, .end_fd = -1, .listener = -1};
+    if (*name != SHIM_SPARE) return true;
+    if (run_start_ahead(&shim->run, &err) == 0 && channel_wait(SHIM_CHANNEL, -1, buffer, sizeof(buffer), &message) == 1 &&
+        message.type == IPC_SHIM_BEGIN && strlen(message.body) == strlen(name)) {
+        memcpy(name, message.body, strlen(name));
+        return true;
+    }
+    run_stop_ahead(&shim->run);
+    return false;
+}
+
+int shim_main(char *folder, uint32_t users) {
+    struct error err = {0};
+    struct shim shim = {.log = -1, .end_fd = -1, .listener = -1, .run.users = users};
     list_init(&shim.peers);
     list_init(&shim.execs);
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_CHILD_SUBREAPER, 1); // the container's first process becomes ours
     prctl(PR_SET_PDEATHSIG, SIGKILL); // until it is up: what is half made is nobody's
     fcntl(SHIM_CHANNEL, F_SETFD, FD_CLOEXEC);
+    if (!strchr(folder, '/') || !shim_wait(&shim, folder)) return 1;
     int rc = chdir(folder) < 0 ? error_set(&err, -errno, "%s: %s", folder, strerror(errno)) : 0;
     if (rc == 0) rc = shim_lock(&err);
     if (rc == 0) rc = shim_start(&shim, folder, &err);
     if (rc == 0) rc = shim_watch(&shim, &err);
+    if (rc == 0) rc = shim_start_command(&shim, &err);
     prctl(PR_SET_PDEATHSIG, 0);
     if (rc == 0) rc = shim_welcome(&shim, SHIM_CHANNEL, &err); // which fails if the daemon died before
     if (rc == 0) event_base_dispatch(shim.run.base);

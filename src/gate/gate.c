@@ -227,8 +227,8 @@ static void gate_keeper_readable(evutil_socket_t fd, short what, void *data) {
 
 // ---- start ----
 
-static int gate_expect(int fd, enum ipc_type type, struct channel_message *ret_message) {
-    int rc = channel_wait(fd, GATE_START_MS, gate_buffer, sizeof(gate_buffer), ret_message);
+static int gate_expect(int fd, int timeout_ms, enum ipc_type type, struct channel_message *ret_message) {
+    int rc = channel_wait(fd, timeout_ms, gate_buffer, sizeof(gate_buffer), ret_message);
     if (rc == 0) return -EPIPE;
     if (rc < 0) return rc;
     if (ret_message->type == type) return 0;
@@ -260,7 +260,7 @@ static int gate_receive_plain(struct gate *gate, struct channel_message *first) 
     gate->listeners = NEW_ARRAY(struct gate_listener, plain.listeners);
     if (!gate->listeners) return -ENOMEM;
     while (gate->listener_count < plain.listeners) {
-        int rc = gate_expect(gate->keeper, IPC_GATE_LISTENERS, &message);
+        int rc = gate_expect(gate->keeper, GATE_START_MS, IPC_GATE_LISTENERS, &message);
         if (rc < 0) return rc;
         for (size_t i = 0; i < message.fd_count && gate->listener_count < plain.listeners; i++)
             relay_prepare(gate->listeners[gate->listener_count++].fd = TAKE_FD(message.fds[i]));
@@ -371,7 +371,7 @@ static int gate_start_credentials(struct gate *gate, int vault, int roots, struc
 
 static int gate_start(struct gate *gate, struct error *err) {
     struct channel_message message;
-    int rc = gate_expect(gate->channel, IPC_GATE_START, &message);
+    int rc = gate_expect(gate->channel, -1, IPC_GATE_START, &message);
     if (rc < 0) return error_set(err, rc, "start message: %s", strerror(-rc));
     struct ipc_gate_start start;
     memcpy(&start, message.body, sizeof(start));
@@ -380,7 +380,7 @@ static int gate_start(struct gate *gate, struct error *err) {
     int resolver = TAKE_FD(message.fds[1]);
     AUTO_CLOSE int vault = TAKE_FD(message.fds[2]);
     AUTO_CLOSE int roots = TAKE_FD(message.fds[3]);
-    rc = gate_expect(gate->channel, IPC_GATE_POLICY, &message);
+    rc = gate_expect(gate->channel, GATE_START_MS, IPC_GATE_POLICY, &message);
     if (rc == 0) {
         rc = gate_map_policy(gate, message.fds[0], message.body);
         channel_message_close(&message);

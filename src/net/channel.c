@@ -134,14 +134,14 @@ int channel_receive(int fd, void *buffer, size_t size, struct channel_message *r
 }
 
 int channel_wait(int fd, int timeout_ms, void *buffer, size_t size, struct channel_message *ret_message) {
-    uint64_t end = clock_us() + (uint64_t)(timeout_ms > 0 ? timeout_ms : 0) * 1000;
+    uint64_t end = timeout_ms < 0 ? UINT64_MAX : clock_us() + (uint64_t)timeout_ms * 1000;
     for (;;) {
         int result = channel_receive(fd, buffer, size, ret_message);
         if (result != -EAGAIN) return result;
         uint64_t now = clock_us();
         if (now >= end) return -ETIMEDOUT;
         struct pollfd item = {.fd = fd, .events = POLLIN};
-        if (poll(&item, 1, (int)((end - now + 999) / 1000)) < 0 && errno != EINTR) return -errno;
+        if (poll(&item, 1, timeout_ms < 0 ? -1 : (int)((end - now + 999) / 1000)) < 0 && errno != EINTR) return -errno;
     }
 }
 

@@ -25,7 +25,6 @@
 #include "net/net.h"
 #include "net/skeleton.h"
 
-#define KEEPER_START_TIMEOUT_MS 30000
 #define KEEPER_DRAIN_MAX 8192 // packets and connections thrown away when a gate is lost
 
 const char *const keeper_address4 = SKELETON_ADDRESS4;
@@ -367,7 +366,7 @@ int keeper_main(int channel) {
     for (size_t i = 0; i < SKELETON_BUFFERS; i++) keeper->buffers[i] = -1;
     keeper->names = calloc(IPC_MAPPINGS_MAX, NAME_SIZE); // pages that no name uses cost nothing
 
-    int result = channel_wait(channel, KEEPER_START_TIMEOUT_MS, keeper->buffer, sizeof(keeper->buffer), &message);
+    int result = channel_wait(channel, -1, keeper->buffer, sizeof(keeper->buffer), &message);
     if (result == 1 && message.type == IPC_KEEPER_START && keeper->names) {
         struct ipc_keeper_start start;
         memcpy(&start, message.body, sizeof(start));

@@ -33,7 +33,7 @@ int channel_send(int fd, enum ipc_type type, const void *body, size_t len, const
 int channel_send_tail(int fd, enum ipc_type type, const void *body, size_t len, const void *tail, size_t tail_len);
 // 1: a message, checked by ipc_check. 0: the peer closed. -EAGAIN, -EBADMSG (fds already closed), -errno.
 int channel_receive(int fd, void *buffer, size_t size, struct channel_message *ret_message);
-// Waits (poll) up to timeout_ms for one message. -ETIMEDOUT.
+// Waits (poll) up to timeout_ms (negative: for ever) for one message. -ETIMEDOUT.
 int channel_wait(int fd, int timeout_ms, void *buffer, size_t size, struct channel_message *ret_message);
 void channel_message_close(struct channel_message *message); // closes descriptors not taken
 #define CHANNEL_BUFFER_SIZE (sizeof(struct ipc_header) + sizeof(struct ipc_answer) + DNS_ANSWER_MAX + 1)

@@ -259,6 +259,12 @@ static bool check_shim_call(const void *body, size_t len) {
     return call.verb < IPC_SHIM_VERB_COUNT;
 }
 
+static bool check_shim_begin(const void *body, size_t len) {
+    const struct ipc_shim_begin *begin = body;
+    (void)len;
+    return is_text(begin->id, sizeof(begin->id)) && begin->id[0] != '\0';
+}
+
 static bool check_shim_up(const void *body, size_t len) {
     struct ipc_shim_up up;
     memcpy(&up, body, sizeof(up));
@@ -325,6 +331,7 @@ static const struct {
     [IPC_SOURCE_STORED] = {sizeof(struct ipc_source_answer), 2, true, false, check_source_opened},
     [IPC_SOURCE_OUTPUT] = {sizeof(struct ipc_source_answer), 1, true, false, check_source_opened},
     [IPC_SOURCE_END] = {sizeof(struct ipc_source_answer), 0, true, false, NULL},
+    [IPC_SHIM_BEGIN] = {sizeof(struct ipc_shim_begin), 0, true, false, check_shim_begin},
     [IPC_SHIM_UP] = {sizeof(struct ipc_shim_up), 0, true, false, check_shim_up},
     [IPC_SHIM_CALL] = {sizeof(struct ipc_shim_call), IPC_SHIM_FDS, true, false, check_shim_call, .fds_any = true},
     [IPC_SHIM_DONE] = {sizeof(struct ipc_shim_done), 0, true, false, check_shim_done},

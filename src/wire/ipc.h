@@ -69,6 +69,7 @@ enum ipc_type {
     IPC_SOURCE_OUTPUT,    // source -> vault: struct ipc_source_answer; descriptor: pipe from the command's standard output
     IPC_SOURCE_END,       // source -> vault: struct ipc_source_answer: not to be had, or how the command ended
     // shim
+    IPC_SHIM_BEGIN,       // daemon -> shim that was started before there was anything to do: struct ipc_shim_begin
     IPC_SHIM_UP,          // shim -> daemon: struct ipc_shim_up
     IPC_SHIM_CALL,        // daemon -> shim: struct ipc_shim_call; descriptors: memory file with what the verb takes (JSON), and more
     IPC_SHIM_DONE,        // shim -> daemon: struct ipc_shim_done

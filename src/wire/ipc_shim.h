@@ -23,6 +23,11 @@ struct ipc_shim_call {
     uint32_t verb;
 };
 
+// To a shim that was started before there was anything to do.
+struct ipc_shim_begin {
+    char id[32]; // NUL-terminated: the name of its folder
+};
+
 // The first message on a connection, once the sandbox runs.
 struct ipc_shim_up {
     uint64_t generation; // that the policy was given by the daemon

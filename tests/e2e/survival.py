@@ -5,6 +5,7 @@ import glob
 import http.client
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -148,6 +149,16 @@ class Node:
     def layers(self):
         return sorted(os.path.basename(path) for path in glob.glob(os.path.join(self.state, "layers", "*")))
 
+    def spare(self):
+        """The shim that waits for something to do."""
+        return self.shim("/.")
+
+    def no_spare(self):
+        """So that the next start is one from the beginning."""
+        pid = wait_for(self.spare, "there is a spare shim")
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: self.spare() != pid, "it is gone")
+
     def shim(self, sandbox):
         """Its process."""
         for pid, text in engine_module.processes().items():
@@ -157,6 +168,17 @@ class Node:
 
     def descriptors(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+
+def holders(folder):
+    """Who has it open: as pid, state and name."""
+    found = set()
+    for path in glob.glob("/proc/[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            if os.readlink(path).startswith(folder):
+                with open(f"/proc/{path.split('/')[2]}/stat", encoding="utf-8") as file:
+                    found.add(" ".join(file.read().split()[:4]))
+    return found
 
 
 def rules():
@@ -184,7 +206,7 @@ class Things:
     def look(self):
         return {"folders": self.node.folders(), "layers": self.node.layers(), "mounts": engine_module.mounts(),
                 "cgroups": sorted(engine_module.cgroups()), "rules": rules(), "namespaces": sorted(namespaces()),
-                "processes": sorted(text for text in engine_module.processes().values() if text)}
+                "processes": sorted(re.sub(r"/\.[0-9]+ $|(?<=@gate) [0-9 ]+", "", text) for text in engine_module.processes().values() if text)}
 
     def differences(self):
         now = self.look()

@@ -18,7 +18,7 @@ import pytest
 import engine as engine_module
 import lab as lab_module
 import zone
-from survival import Node, Registry, Strike, Things, wait_for
+from survival import Node, Registry, Strike, Things, holders, wait_for
 
 RUNS, SEED = os.environ.get("PENSTOCK_RUNS", ""), os.environ.get("PENSTOCK_RUNS_SEED", "1")
 ROOT = "root" in lab_module.kinds()
@@ -78,13 +78,16 @@ class Station:
         """Whether all that there is belongs to a sandbox that is there."""
         listed = self.node.listed()
         groups = {os.path.basename(path) for path in engine_module.cgroups()}
-        shims = [text.split()[-1] for text in engine_module.processes().values() if text.startswith("penstock @shim ")]
+        shims = [text.split()[-1] for text in engine_module.processes().values() if text.startswith("penstock @shim ") and "/." not in text]
         return (set(listed.values()) <= {"running", "paused"} and set(self.node.folders()) == set(listed) == groups and
                 sorted(os.path.basename(path) for path in shims) == sorted(listed))
 
     def settle(self, what):
-        wait_for(self.settled, lambda: f"{what}: {self.node.listed()} {self.node.folders()} {engine_module.cgroups()} "
-                                       f"{[text for text in engine_module.processes().values() if '@' in text]} {self.node.said()}", 30)
+        def state():
+            shown = {pid: text for pid, text in engine_module.processes().items() if "@" in text or "crun" in text or "init" in text}
+            return (f"{what}: {self.node.listed()} {self.node.folders()} {engine_module.cgroups()} {shown} "
+                    f"{holders(os.path.join(self.node.state, 'sandboxes'))} {self.node.said()[-2000:]}")
+        wait_for(self.settled, state, 30)
 
     def clear(self):
         """Removes all but the kept one, and snapshots and templates but "base"."""
@@ -171,6 +174,8 @@ def prepare(station, name, kept):
 def count_calls(station, name, action, kept, pid=None, word="self"):
     """How many calls a process makes meanwhile. Leaves things as they were."""
     sandbox = prepare(station, name, kept)
+    if word != "self":
+        station.node.no_spare()
     strike = Strike(pid or station.node.process.pid, word)
     status, answer = action(station, sandbox)
     assert status < 300, (name, status, answer)
@@ -270,10 +275,23 @@ def judge_create(station, what, status, answer):
 def test_a_process_is_killed_while_a_sandbox_starts(station, word, few):
     count = count_calls(station, "create", do_create, None, word=word)
     for nth in chosen(count, few, "create" + word):
+        station.node.no_spare()
         strike = Strike(station.node.process.pid, word, nth)
         status, answer = do_create(station, None)
         strike.end()
         judge_create(station, f"{word} killed at its call {nth}", status, answer)
+
+
+@root_only
+def test_a_spare_shim_is_killed(station):
+    strike = Strike(wait_for(station.node.spare, "a spare shim"))
+    station.node.delete(station.create())
+    count = strike.end()[1]
+    for nth in chosen(count, 4, "spare"):
+        strike = Strike(wait_for(station.node.spare, "a spare shim"), "self", nth)
+        status, answer = do_create(station, None)
+        strike.end()
+        judge_create(station, f"spare shim killed at its call {nth}", status, answer)
 
 
 @root_only
@@ -308,6 +326,7 @@ def test_a_process_is_killed_while_a_sandbox_runs(station, word):
 
 def part_of(station, sandbox, word):
     shim = station.node.shim(sandbox)
+    assert shim, (sandbox, engine_module.processes())
     if word == "shim":
         return shim
     for pid, text in engine_module.processes().items():
@@ -334,12 +353,16 @@ ERRORS = [errno.ENOSPC, errno.EMFILE, errno.ENOMEM]
 @pytest.mark.parametrize("word,few", [("self", 6), ("@shim", 8), ("@keeper", 3), ("@gate", 3), ("crun", 3)])
 def test_a_call_fails_while_a_sandbox_starts(station, word, few):
     calls = sorted(NUMBERS[os.uname().machine].values())
+    if word != "self":
+        station.node.no_spare()
     strike = Strike(station.node.process.pid, word, 0, "kill", calls)
     status, answer = do_create(station, None)
     count = strike.end()[1]
     judge_create(station, "nothing fails", status, answer)
     for nth in chosen(count, few, "fail" + word):
         for number in ERRORS if RUNS == "all" else [ERRORS[nth % len(ERRORS)]]:
+            if word != "self":
+                station.node.no_spare()
             strike = Strike(station.node.process.pid, word, nth, number, calls)
             status, answer = do_create(station, None)
             strike.end()

@@ -80,6 +80,12 @@ static void test_sizes(void **state) {
         assert_int_equal(check_at(IPC_SHIM_CALL, zeros, 8, fds), fds <= IPC_SHIM_FDS ? 0 : -EBADMSG);
     struct ipc_shim_call call = {.verb = IPC_SHIM_VERB_COUNT};
     BAD(IPC_SHIM_CALL, call);
+    struct ipc_shim_begin begin = {.id = "i1"};
+    GOOD(IPC_SHIM_BEGIN, begin);
+    begin.id[0] = '\0';
+    BAD(IPC_SHIM_BEGIN, begin);
+    memset(begin.id, 'i', sizeof(begin.id));
+    BAD(IPC_SHIM_BEGIN, begin);
     struct ipc_shim_up up = {.pid = 1, .paused = 1};
     GOOD(IPC_SHIM_UP, up);
     up.paused = 2;
