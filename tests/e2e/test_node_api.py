@@ -8,7 +8,7 @@ import threading
 import time
 import urllib.parse
 
-from node import IMAGE, KEY, PATIENCE, https, node, probe, registry, root_only, tls  # noqa: F401 (fixtures)
+from node import IMAGE, KEY, PATIENCE, https, node, probe, root_only, tls  # noqa: F401 (a fixture)
 
 NONE = {"allow_internet_access": False}
 
