@@ -69,6 +69,7 @@ struct node_sandbox {
     node_started *started;   // until it has been called
     void *started_data;
     struct list enders;      // who waits for its end
+    struct list updates;     // of its policy: the first is under way (node_call.c)
 };
 
 // ---- node_sandbox.c, node_reconcile.c: life cycle ----

@@ -21,8 +21,7 @@
 struct node_wait {
     struct node_sandbox *sandbox;
     struct api_call *call;
-    int64_t end_us;      // resume
-    uint64_t generation; // update
+    int64_t end_us; // resume
 };
 
 static struct node_wait *wait_new(struct node *node, struct api_call *call, const char *id) {
@@ -159,42 +158,93 @@ static void node_remove(void *data, struct api_call *call, const struct store_sa
 
 // ---- update ----
 
-static void updated(const struct ipc_shim_done *done, void *data) {
-    struct node_wait *wait = data;
-    struct store *store = wait->sandbox->node->store;
-    struct error err = {0};
-    if (!done || done->status < 0) {
-        store_policy_drop(store, wait->sandbox->id, wait->generation, &err);
-        wait_succeeds(wait, done);
-        return;
+// One after the other for each sandbox: the store keeps one staged policy, and the shim brings one into force at a time.
+struct node_updating {
+    struct list list; // of the sandbox's
+    struct node_sandbox *sandbox;
+    struct api_call *call;
+    char *policy;
+    enum policy_dialect dialect;
+    bool keep;
+    uint64_t generation;
+};
+
+static void updating_free(struct node_updating *updating) {
+    list_remove(&updating->list);
+    if (updating->policy) explicit_bzero(updating->policy, strlen(updating->policy)); // may hold credentials
+    free(updating->policy);
+    free(updating);
+}
+
+static void updated(const struct ipc_shim_done *done, void *data);
+
+static int updating_begin(struct node_updating *updating, struct error *err) {
+    struct node_sandbox *sandbox = updating->sandbox;
+    struct store *store = sandbox->node->store;
+    struct error ignored;
+    if (!sandbox->up || sandbox->ending) return error_set(err, -ENOENT, "sandbox %s not found", sandbox->id);
+    int rc = store_policy_stage(store, sandbox->id, updating->policy, updating->dialect, &updating->generation, err);
+    if (rc < 0) return rc;
+    json_t *argument = node_policy_json(&sandbox->node->config, updating->policy, updating->dialect, updating->generation);
+    rc = argument && json_object_set_new(argument, "keep", json_boolean(updating->keep)) == 0
+             ? shim_link_call(sandbox->link, IPC_SHIM_POLICY, argument, NULL, updated, NULL, updating, err)
+             : error_set(err, -ENOMEM, "out of memory");
+    json_decref(argument);
+    if (rc < 0) store_policy_drop(store, sandbox->id, updating->generation, &ignored);
+    return rc;
+}
+
+static void updating_next(struct node_sandbox *sandbox) {
+    while (!list_empty(&sandbox->updates)) {
+        struct node_updating *updating = LIST_ENTRY(sandbox->updates.next, struct node_updating, list);
+        struct error err = {0};
+        int rc = updating_begin(updating, &err);
+        if (rc == 0) return;
+        api_reply_errno(updating->call, rc, err.text);
+        updating_free(updating);
     }
-    int rc = store_policy_activate(store, wait->sandbox->id, wait->generation, &err);
-    const struct api_updated report = {.generation = wait->generation, .update_us = done->update_us,
-                                       .flows_closed = done->flows_closed, .flows_kept = done->flows_kept};
-    if (rc == 0) api_reply_updated(wait->call, &report);
-    else api_reply_errno(wait->call, rc, err.text);
-    free(wait);
+}
+
+static void updated(const struct ipc_shim_done *done, void *data) {
+    struct node_updating *updating = data;
+    struct node_sandbox *sandbox = updating->sandbox;
+    struct store *store = sandbox->node->store;
+    struct error err = {0}, ignored;
+    int rc = !done ? error_set(&err, -EIO, "the sandbox ended meanwhile")
+           : done->status < 0 ? error_set(&err, done->status, "%s", done->text) : 0;
+    if (rc < 0) store_policy_drop(store, sandbox->id, updating->generation, &ignored);
+    else rc = store_policy_activate(store, sandbox->id, updating->generation, &err);
+    if (rc == 0) {
+        const struct api_updated report = {.generation = updating->generation, .update_us = done->update_us,
+                                           .flows_closed = done->flows_closed, .flows_kept = done->flows_kept};
+        api_reply_updated(updating->call, &report);
+    } else {
+        api_reply_errno(updating->call, rc, err.text);
+    }
+    updating_free(updating);
+    updating_next(sandbox);
 }
 
 static void node_update(void *data, struct api_call *call, const struct store_sandbox *row, const struct api_update *update) {
-    struct node *node = data;
-    struct error err = {0};
-    struct node_wait *wait = wait_new(node, call, row->id);
-    if (!wait) return;
-    int rc = store_policy_stage(node->store, row->id, update->policy, update->dialect, &wait->generation, &err);
-    json_t *argument = rc == 0 ? node_policy_json(&node->config, update->policy, update->dialect, wait->generation) : NULL;
-    if (rc == 0 && argument) {
-        json_object_set_new(argument, "keep", json_boolean(update->keep_existing));
-        rc = shim_link_call(wait->sandbox->link, IPC_SHIM_POLICY, argument, NULL, updated, NULL, wait, &err);
-        if (rc < 0) {
-            struct error ignored;
-            store_policy_drop(node->store, row->id, wait->generation, &ignored);
-        }
-    } else if (rc == 0) {
-        rc = error_set(&err, -ENOMEM, "out of memory");
+    struct node_sandbox *sandbox = node_find(data, row->id);
+    if (!sandbox) {
+        api_reply_error(call, 404, "sandbox %s not found", row->id);
+        return;
     }
-    json_decref(argument);
-    if (rc < 0) wait_fails(wait, rc, err.text);
+    struct node_updating *updating = NEW(struct node_updating);
+    if (updating) {
+        *updating = (struct node_updating){.sandbox = sandbox, .call = call, .policy = strdup(update->policy),
+                                           .dialect = update->dialect, .keep = update->keep_existing};
+        list_init(&updating->list);
+    }
+    if (!updating || !updating->policy) {
+        if (updating) updating_free(updating);
+        api_reply_error(call, 500, "out of memory");
+        return;
+    }
+    bool first = list_empty(&sandbox->updates);
+    list_append(&sandbox->updates, &updating->list);
+    if (first) updating_next(sandbox);
 }
 
 // ---- what it did ----

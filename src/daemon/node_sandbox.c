@@ -195,6 +195,7 @@ static struct node_sandbox *sandbox_new(struct node *node, const char *id, enum 
     if (!sandbox) return NULL;
     sandbox->node = node;
     list_init(&sandbox->enders);
+    list_init(&sandbox->updates);
     list_append(&node->sandboxes, &sandbox->list);
     node->sandbox_count++;
     snprintf(sandbox->id, sizeof(sandbox->id), "%s", id);

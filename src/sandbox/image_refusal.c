@@ -18,6 +18,7 @@ static const struct {
     {"manifest unknown", -ENOENT, "is not in its registry; check its name and tag"},
     {"name unknown", -ENOENT, "is not in its registry; check its name and tag"},
     {"repository name not known", -ENOENT, "is not in its registry; check its name and tag"},
+    {"invalid reference format", -EINVAL, "is no name of an image: lower-case letters, digits, and . _ - / between them, then a :TAG"},
     {"authentication required", -EACCES, "is not there, or not for everybody; check its name, or use a mirror that has it (images.mirrors)"},
     {"unauthorized", -EACCES, "is not there, or not for everybody; check its name, or use a mirror that has it (images.mirrors)"},
     {"denied", -EACCES, "is not there, or not for everybody; check its name, or use a mirror that has it (images.mirrors)"},

@@ -4,6 +4,6 @@
 
 #include "base/error.h"
 
-// err: what skopeo has said, whose place the sentence takes. source: what it was asked for. Returns -ENOENT, -EACCES, -EAGAIN (its
+// err: what skopeo has said, whose place the sentence takes. source: what it was asked for. Returns -ENOENT, -EINVAL, -EACCES, -EAGAIN (its
 // registry cannot be reached), or -EIO.
 int image_refusal(const char *source, struct error *err);

@@ -124,9 +124,8 @@ def await_port(name, failure):
         time.sleep(0.02)
 
 
-@pytest.fixture(scope="session")
-def registry(lab):
-    if not hasattr(lab, "registry"):  # each module that uses this has the fixture of its own
+def registry_of(lab):
+    if not hasattr(lab, "registry"):  # no fixture: each module that imports one has one of its own
         lab.registry = Registry(lab)
     return lab.registry
 
@@ -278,7 +277,8 @@ class Node:
 
 
 @pytest.fixture(scope="module")
-def node(lab, registry):
+def node(lab):
+    registry = registry_of(lab)
     before = leftovers()
     made = Node(lab, registry)
     try:

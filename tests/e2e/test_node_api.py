@@ -8,7 +8,7 @@ import threading
 import time
 import urllib.parse
 
-from node import IMAGE, KEY, PATIENCE, https, node, probe, registry, root_only  # noqa: F401 (fixtures)
+from node import IMAGE, KEY, PATIENCE, https, node, probe, root_only, tls  # noqa: F401 (a fixture)
 
 NONE = {"allow_internet_access": False}
 
@@ -147,6 +147,34 @@ def test_forks(node):
             assert node.remove(made).status == 204
 
 
+@root_only
+def test_calls_at_once(node):
+    """Of one sandbox: each update is answered when its policy is in force, and the last one is what is kept."""
+    def at_once(calls):
+        answers = []
+        threads = [threading.Thread(target=lambda call=call: answers.append(node.call(*call))) for call in calls]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return answers
+    sandbox = node.create(**NONE)
+    path = f"/sandboxes/{sandbox}"
+    puts = [("PUT", path + "/network", {"allowOut": [f"198.51.100.{number}"], "denyOut": ["0.0.0.0/0"]}) for number in range(20, 30)]
+    answers = at_once(puts)
+    assert [answer.status for answer in answers] == [204] * len(puts), answers
+    generations = [int(answer.headers["x-penstock-generation"]) for answer in answers]
+    assert sorted(generations) == list(range(2, 12)) and node.detail(sandbox)["penstock"]["generation"] == 11
+    reached = node.detail(sandbox)["network"]["allowOut"][0].partition("/")[0]
+    assert probe(node, sandbox, {str(number): tls(f"198.51.100.{number}") for number in range(20, 30)}) == {reached.split(".")[-1]}
+    assert {answer.status for answer in at_once([("POST", path + "/pause", {})] * 3)} <= {204, 409}
+    assert {answer.status for answer in at_once([("POST", path + "/connect", {})] * 3)} <= {200, 201}
+    assert node.exec(sandbox, "echo runs").out == "runs\n"
+    answers = at_once(puts[:4] + [("DELETE", path)] + puts[4:8])
+    assert {answer.status for answer in answers} <= {204, 404, 500}, answers
+    assert at_once([("DELETE", path)] * 2)[0].status == 404 and sandbox not in node.states()
+
+
 # ---- lists ----
 
 @root_only
@@ -269,7 +297,7 @@ def test_images_that_cannot_be_had(node):
             (IMAGE + ":nope", 400, f"docker://{node.registry.name}/library/{IMAGE}:nope is not in its registry; check its name and tag"),
             ("127.0.0.1:1/x", 503, "docker://127.0.0.1:1/x is in a registry that cannot be reached"),
             ("nowhere.invalid/x", 503, "docker://nowhere.invalid/x is in a registry whose name does not resolve"),
-            ("a b", 400, 'image "a b"'), ("dir:/etc", 400, 'expected an image as "NAME:TAG"'), ("", 400, "image"), ("oci:/nowhere", 400, "use an image of a registry")):
+            ("TOOL", 400, "is no name of an image"), ("a b", 400, 'image "a b"'), ("dir:/etc", 400, 'expected an image as "NAME:TAG"'), ("", 400, "image"), ("oci:/nowhere", 400, "use an image of a registry")):
         answer = node.call("POST", "/sandboxes-cold", {"image": image})
         assert answer.status == status and text in answer.message and "level=" not in answer.message, answer
     assert node.call("POST", "/sandboxes-cold", {}).message.startswith("image is missing")

@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 
-from node import IDS, IMAGE, PATIENCE, node, registry, root_only  # noqa: F401 (fixtures)
+from node import IDS, IMAGE, PATIENCE, node, root_only  # noqa: F401 (a fixture)
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 READ = "--cacert /etc/ssl/certs/ca-certificates.crt -sS -o /dev/null https://"

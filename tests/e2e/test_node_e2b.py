@@ -7,7 +7,7 @@ Case 1 makes its sandboxes; the others are updates of one, which is the same cod
 after a resume (36); ours holds when the resume is answered."""
 import pytest
 
-from node import ROOT, https, node, probe, registry, root_only, tls  # noqa: F401 (fixtures)
+from node import ROOT, https, node, probe, root_only, tls  # noqa: F401 (a fixture)
 
 DENY = "0.0.0.0/0"
 A, B, C, FAR = "198.51.100.20", "198.51.100.21", "198.51.100.22", "203.0.113.9"  # 8.8.8.8, 1.1.1.1, 9.9.9.9, of another range

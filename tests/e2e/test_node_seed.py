@@ -3,7 +3,7 @@
 import json
 import subprocess
 
-from node import IMAGE, KEY, https, node, probe, registry, root_only, tls  # noqa: F401 (fixtures)
+from node import IMAGE, KEY, https, node, probe, root_only, tls  # noqa: F401 (a fixture)
 
 WARM = """curl -X POST \\
   -H 'X-API-Key: test-key' \\

@@ -23,6 +23,8 @@ static const struct {
      "docker://r/x is not in its registry; check its name and tag"},
     {LINE "reading manifest latest in r/x: name unknown: repository name not known to registry\"", -ENOENT,
      "docker://r/x is not in its registry; check its name and tag"},
+    {"skopeo: time=\"t\" level=fatal msg=\"Invalid source name docker://r/X: invalid reference format: must be lowercase\"", -EINVAL,
+     "docker://r/x is no name of an image: lower-case letters, digits, and . _ - / between them, then a :TAG"},
     {LINE "reading manifest latest in r/x: requested access to the resource is denied\"", -EACCES,
      "docker://r/x is not there, or not for everybody; check its name, or use a mirror that has it (images.mirrors)"},
     {LINE "unable to retrieve auth token: invalid username/password: unauthorized\"", -EACCES,
