@@ -36,7 +36,8 @@
 
 static const struct cli_command cli_commands[] = {
     {"run", cli_run, "run a command that reaches exactly what its policy says", 
-     "run [POLICY] [OPTION]... -- CMD...\n       penstock run --type bashkit [POLICY] [OPTION]... -- 'SCRIPT TEXT'", POLICY_HELP
+     "run [POLICY] [OPTION]... -- CMD...\n       penstock run --type bashkit [POLICY] [OPTION]... -- 'SCRIPT TEXT'\n"
+     "       penstock run --type container|mistral --image IMAGE [POLICY] [OPTION]... [-- CMD...]", POLICY_HELP
      "\nOptions:\n"
      "  --dns ADDR[:PORT]        upstream DNS server, also [ADDR6]:PORT; repeatable (default: the host's)\n"
      "  --read PATH              the command may read PATH; repeatable\n"
@@ -49,6 +50,13 @@ static const struct cli_command cli_commands[] = {
      "  --upstream-ca FILE       certificates (PEM) that servers of hosts with a credential may have theirs from, beside\n"
      "                           the system's\n"
      "  --quiet                  no warnings, and no summary of refused destinations at the end\n"
+     "\nOptions of the types container and mistral (which have no --read and --write):\n"
+     "  --image IMAGE            NAME[:TAG], docker://HOST/NAME[:TAG], oci:FOLDER[:TAG], docker-archive:FILE\n"
+     "  --memory SIZE            at most so much, as 512m or 2g\n"
+     "  --cpus N, --pids N       at most so many CPUs, as 1.5; processes\n"
+     "  --env NAME[=VALUE]       a variable, with your own value if there is none here; repeatable\n"
+     "  --user USER[:GROUP]      a name or number of the image (default: what the image says)\n"
+     "  --workdir PATH           working directory inside (default: what the image says)\n"
      "\nExit status: that of CMD, 128+N if signal N ended it, 125 for errors of penstock itself, 126 if CMD cannot be\n"
      "executed, 127 if it is not found.\n"},
     {"check", cli_check, "check a policy, or what it says about one request",
@@ -120,7 +128,12 @@ static const struct cli_command cli_commands[] = {
      NODE_HELP "\nExit status: 0 allowed, 1 denied, 2 if it cannot be said.\n"},
     {"rm", cli_node, "end sandboxes of a node", "rm SANDBOX...\n       penstock rm --all", NODE_HELP},
     {"template", cli_node, "make, list and remove templates of a node",
-     "template create --name NAME IMAGE\n       penstock template ls\n       penstock template rm NAME...", NODE_HELP},
+     "template create --name NAME [POLICY] [OPTION]... IMAGE\n       penstock template ls\n       penstock template rm NAME...",
+     NODE_POLICY_HELP "                           (default: the node's base; it holds for what --run and --start do in the build)\n"
+     "  --run COMMAND            run it in the shell of the image; repeatable\n"
+     "  --start COMMAND          each sandbox of the template runs it when it starts\n"
+     "  --ready COMMAND          run the start command in the build too, and wait until this one succeeds\n"
+     "  --memory MIB, --cpus N   what sandboxes of the template may use\n" NODE_HELP},
     {"snapshot", cli_node, "keep the files of a sandbox to start others from",
      "snapshot [--name NAME] SANDBOX\n       penstock snapshot ls\n       penstock snapshot rm NAME...", NODE_HELP},
     {"types", cli_types, "list the sandbox types and what each can enforce", "types [--json]",

@@ -20,13 +20,14 @@
 struct node_options {
     bool json, print, denied, follow, all, detach;
     const char *image, *template_id, *name, *timeout, *existing, *policy, *network, *memory, *cpus, *user, *cwd, *type;
-    json_t *allow, *deny, *env, *metadata; // native entries; objects of strings
+    const char *start, *ready;
+    json_t *allow, *deny, *steps, *env, *metadata; // native entries; of a build; objects of strings
     char **words; // arguments that are no options
     int word_count;
     char **command; // behind --; NULL: none
 };
 
-enum node_option_kind { NODE_FLAG, NODE_TEXT, NODE_ALLOW, NODE_ALLOW_CIDR, NODE_DENY_CIDR, NODE_PAIR };
+enum node_option_kind { NODE_FLAG, NODE_TEXT, NODE_ALLOW, NODE_ALLOW_CIDR, NODE_DENY_CIDR, NODE_STEP, NODE_PAIR };
 
 // letters: which commands know it: p(s) c(reate) e(xec) u(pdate) l(og) x(plain) r(m) t(emplate) s(napshot)
 static const struct node_option {
@@ -47,11 +48,14 @@ static const struct node_option {
     {"--cpus", "ct", NODE_TEXT, offsetof(struct node_options, cpus)},
     {"--name", "ts", NODE_TEXT, offsetof(struct node_options, name)},
     {"--existing", "u", NODE_TEXT, offsetof(struct node_options, existing)},
-    {"--policy", "cu", NODE_TEXT, offsetof(struct node_options, policy)},
-    {"--network", "cu", NODE_TEXT, offsetof(struct node_options, network)},
-    {"--allow", "cu", NODE_ALLOW, offsetof(struct node_options, allow)},
-    {"--allow-cidr", "cu", NODE_ALLOW_CIDR, offsetof(struct node_options, allow)},
-    {"--deny-cidr", "cu", NODE_DENY_CIDR, offsetof(struct node_options, deny)},
+    {"--policy", "cut", NODE_TEXT, offsetof(struct node_options, policy)},
+    {"--network", "cut", NODE_TEXT, offsetof(struct node_options, network)},
+    {"--allow", "cut", NODE_ALLOW, offsetof(struct node_options, allow)},
+    {"--allow-cidr", "cut", NODE_ALLOW_CIDR, offsetof(struct node_options, allow)},
+    {"--deny-cidr", "cut", NODE_DENY_CIDR, offsetof(struct node_options, deny)},
+    {"--run", "t", NODE_STEP, offsetof(struct node_options, steps)},
+    {"--start", "t", NODE_TEXT, offsetof(struct node_options, start)},
+    {"--ready", "t", NODE_TEXT, offsetof(struct node_options, ready)},
     {"--env", "ce", NODE_PAIR, offsetof(struct node_options, env)},
     {"--metadata", "cp", NODE_PAIR, offsetof(struct node_options, metadata)},
     {"--cwd", "e", NODE_TEXT, offsetof(struct node_options, cwd)},
@@ -61,6 +65,7 @@ static const struct node_option {
 static void options_done(struct node_options *options) {
     json_decref(options->allow);
     json_decref(options->deny);
+    json_decref(options->steps);
     json_decref(options->env);
     json_decref(options->metadata);
     free(options->words);
@@ -88,8 +93,11 @@ static int option_store(struct node_options *options, const struct node_option *
     case NODE_ALLOW:
     case NODE_ALLOW_CIDR:
     case NODE_DENY_CIDR:
+    case NODE_STEP:
         if (!*(json_t **)field) *(json_t **)field = json_array();
-        json_array_append_new(*(json_t **)field, option->kind == NODE_ALLOW ? entry_of_host(value) : json_pack("{s:s}", "cidr", value));
+        json_array_append_new(*(json_t **)field, option->kind == NODE_ALLOW  ? entry_of_host(value)
+                                                 : option->kind == NODE_STEP ? json_pack("{s:s,s:[s]}", "type", "RUN", "args", value)
+                                                                             : json_pack("{s:s}", "cidr", value));
         return 0;
     case NODE_PAIR: break;
     }
@@ -297,9 +305,10 @@ static int command_exec(const struct node_options *options, struct error *err) {
     struct rest_answer answer = {0};
     json_t *cmd = json_array();
     int status = CLI_RUN_ERROR;
-    int rc = words_needed(options, 1, 1, "the sandbox's id", err);
+    int rc = options->word_count > 1 ? 0 : words_needed(options, 1, 1, "the sandbox's id", err);
     for (char **word = options->command; word && *word; word++) json_array_append_new(cmd, json_string(*word));
-    if (rc == 0 && json_array_size(cmd) == 0) rc = error_set(err, -EINVAL, "no command: write it behind --, as in penstock exec ID -- ls /");
+    if (rc == 0 && (json_array_size(cmd) == 0 || options->word_count > 1))
+        rc = error_set(err, -EINVAL, "no command: write it behind --, as in penstock exec ID -- ls /");
     json_t *body = json_pack("{s:o,s:O*,s:s*,s:s*}", "cmd", cmd, "env", options->env, "cwd", options->cwd, "user", options->user);
     if (rc == 0) rc = sandbox_path(path, options->words[0], "/exec", err);
     const struct rest_call call = {.method = "POST", .path = path, .body = body, .print = options->print, .line = exec_line, .data = &status};
@@ -442,9 +451,13 @@ static int build_wait(const struct node_options *options, const char *template_i
 static int create_template(const struct node_options *options, struct error *err) {
     char path[NODE_PATH_SIZE];
     struct rest_answer made = {0}, built = {0};
+    AUTO_FREE char *policy = NULL;
     int rc = words_needed(options, 2, 2, "the image", err);
     if (rc == 0 && !options->name) rc = error_set(err, -EINVAL, "the template needs a name: --name NAME");
-    json_t *body = json_pack("{s:s*}", "name", options->name), *build = json_pack("{s:s*}", "fromImage", rc == 0 ? options->words[1] : NULL);
+    if (rc == 0) rc = policy_text(options, &policy, err);
+    json_t *body = json_pack("{s:s*}", "name", options->name);
+    json_t *build = json_pack("{s:s*,s:s*,s:O*,s:s*,s:s*}", "fromImage", rc == 0 ? options->words[1] : NULL, "policy", policy, "steps",
+                              options->steps, "startCmd", options->start, "readyCmd", options->ready);
     if (rc == 0) rc = number_put(body, "memoryMB", "--memory", options->memory, err);
     if (rc == 0) rc = number_put(body, "cpuCount", "--cpus", options->cpus, err);
     if (rc == 0) rc = ask(options, "POST", "/v3/templates", body, &made, err);

@@ -31,6 +31,8 @@ const struct doctor_check doctor_checks[] = {
     {"ping", "ICMP echo for rules that say icmp needs a ping socket of the host", doctor_kernel_ping},
     {"resolver", "the gate resolves the names of the policy", doctor_kernel_resolver},
     {"credentials", "where a policy binds credentials the gate opens TLS, and secrets are in memory", doctor_kernel_credentials},
+    {"containers", "the types container and mistral, and nodes, run images by crun, with cgroups and overlays", doctor_container_run},
+    {"images", "skopeo fetches an image, umoci unpacks it", doctor_container_images},
 };
 const size_t doctor_check_count = ARRAY_LENGTH(doctor_checks);
 

@@ -55,6 +55,10 @@ void doctor_namespace_sockets(struct doctor *doctor, struct doctor_finding *find
 void doctor_namespace_bubblewrap(struct doctor *doctor, struct doctor_finding *finding);
 void doctor_namespace_cwd(struct doctor *doctor, struct doctor_finding *finding);
 
+// doctor_container.c
+void doctor_container_run(struct doctor *doctor, struct doctor_finding *finding);
+void doctor_container_images(struct doctor *doctor, struct doctor_finding *finding);
+
 // doctor_kernel.c
 void doctor_kernel_proc(struct doctor *doctor, struct doctor_finding *finding);
 void doctor_kernel_calls(struct doctor *doctor, struct doctor_finding *finding);

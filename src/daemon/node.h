@@ -127,8 +127,10 @@ void node_remove_layer(struct node *node, const char *folder);
 void node_remove_layers(struct node *node, const char *layers);
 // The layers of a template or snapshot as they are now: to be freed; NULL: none.
 char *node_template_layers(const struct node *node, const char *id);
-// Compiles the policy of a row as its shim would.
-int node_compile(const struct node_config *config, const struct store_sandbox *row, struct policy **ret_policy, struct error *err);
+// Compiles the policy of a row as its shim would. known: it is in force, so that a guardrail over one of its entries only warns,
+// and a secret may be missing.
+int node_compile(const struct node_config *config, const struct store_sandbox *row, bool known, struct policy **ret_policy,
+                 struct error *err);
 
 extern const struct api_backend node_backend;
 void node_call_snapshot(void *data, struct api_call *call, const struct store_sandbox *row, const struct store_template *wanted,

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A template's build: a sandbox without a row, in which the steps run one after the other under the build's policy; then its
 // layer is the template's. A build that fails leaves the template as it was; a crash ends it (node_reconcile).
+//
+// A start command is run in every sandbox of the template, since a layer holds files and no processes. Where there is a ready
+// command the build runs both, and the layer is taken when that one has succeeded: a template whose service does not come up is
+// not made, and what the service has written is there for the next start.
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +16,9 @@
 #include "daemon/shim.h"
 
 #define BUILD_LINE_MAX 4096 // bytes of one line of its log; longer ones are cut
+#define BUILD_READY_S 300   // for a ready command to succeed
+// Asks again each second, inside: so that it ends with the sandbox.
+#define BUILD_UNTIL "until /bin/sh -c \"$1\"; do sleep 1 || exit; done"
 
 struct building {
     struct node *node;
@@ -23,6 +30,8 @@ struct building {
     char *layer;
     struct buf lines[2];     // of the command that runs, not ended yet
     char step[512], reason[512];
+    struct node_exec *service, *ready; // the start command, and what waits until it is up; NULL: it has ended
+    struct event *patience;
 };
 
 static void build_next(struct building *building);
@@ -41,7 +50,16 @@ static void build_free(struct building *building) {
     json_decref(building->config);
     free(building->layer);
     for (size_t i = 0; i < 2; i++) buf_done(&building->lines[i]);
+    if (building->patience) event_free(building->patience);
     free(building);
+}
+
+// What still runs in it has nothing more to say.
+static void build_forget(struct building *building) {
+    struct node_exec *service = TAKE_POINTER(building->service), *ready = TAKE_POINTER(building->ready);
+    if (service) node_exec_forget(service);
+    if (ready) node_exec_forget(ready);
+    if (building->patience) event_del(building->patience);
 }
 
 static void build_log(struct building *building, const char *level, const char *text) {
@@ -56,6 +74,7 @@ static void build_ended(const char *failure, void *data) {
 
 static void build_fails(struct building *building, const char *reason) {
     struct error err = {0};
+    build_forget(building);
     build_log(building, "error", reason);
     if (store_build_fail(building->node->store, building->id, building->step, reason, &err) < 0)
         fprintf(stderr, "penstock: build %s: %s\n", building->id, err.text);
@@ -84,6 +103,7 @@ static void build_taken(const struct ipc_shim_done *done, void *data) {
         return;
     }
     node_remove_layers(building->node, before);
+    build_forget(building);
     node_end(building->sandbox, build_ended, building);
 }
 
@@ -118,34 +138,49 @@ static bool build_output(int which, const void *bytes, size_t len, void *data) {
     return true;
 }
 
-static void build_step_ended(int status, int code, const char *failure, void *data) {
-    struct building *building = data;
-    char reason[IPC_SHIM_TEXT_SIZE + 64];
-    (void)code;
+static void build_last_lines(struct building *building) {
     for (int i = 0; i < 2; i++)
         if (building->lines[i].len > 0) build_line(building, i, building->lines[i].len);
-    if (status == 0) {
-        building->at++;
-        build_next(building);
-        return;
-    }
-    snprintf(reason, sizeof(reason), status < 0 ? "%s" : "the command ended with status %s", failure);
-    if (status > 0) snprintf(reason, sizeof(reason), "the command ended with status %d", status);
+}
+
+static void build_command_failed(struct building *building, int status, const char *failure) {
+    char reason[IPC_SHIM_TEXT_SIZE + 64];
+    if (status < 0) snprintf(reason, sizeof(reason), "%s", failure);
+    else snprintf(reason, sizeof(reason), "the command ended with status %d", status);
     build_fails(building, reason);
 }
 
-// Runs words; the step ends with them.
-static void build_run(struct building *building, json_t *argv, const char *user) {
-    static const struct node_exec_handlers handlers = {.output = build_output, .ended = build_step_ended};
+static void build_step_ended(int status, int code, const char *failure, void *data) {
+    struct building *building = data;
+    (void)code;
+    build_last_lines(building);
+    if (status != 0) {
+        build_command_failed(building, status, failure);
+        return;
+    }
+    building->at++;
+    build_next(building);
+}
+
+// Runs words. Without them, or if they cannot be run, the build has failed.
+static bool build_exec(struct building *building, json_t *argv, const char *user, const struct node_exec_handlers *handlers,
+                       struct node_exec **ret_exec) {
     struct error err = {0};
     const char *own = json_string_value(json_object_get(building->config, "user"));
     const struct node_command command = {.argv = argv, .env = json_object_get(building->config, "env"),
                                          .cwd = json_string_value(json_object_get(building->config, "cwd")),
                                          .user = user ? user : own && *own ? own : NULL, .input = ""};
-    int rc = argv ? node_exec_start(building->sandbox, &command, &handlers, building, NULL, &err)
+    int rc = argv ? node_exec_start(building->sandbox, &command, handlers, building, ret_exec, &err)
                   : error_set(&err, -ENOMEM, "out of memory");
     json_decref(argv);
     if (rc < 0) build_fails(building, err.text);
+    return rc == 0;
+}
+
+// The step ends with them.
+static void build_run(struct building *building, json_t *argv, const char *user) {
+    static const struct node_exec_handlers handlers = {.output = build_output, .ended = build_step_ended};
+    build_exec(building, argv, user, &handlers, NULL);
 }
 
 static void build_workdir(struct building *building, const char *path) {
@@ -156,6 +191,53 @@ static void build_workdir(struct building *building, const char *path) {
     json_object_set_new(building->config, "cwd", json_string("/"));
     build_run(building, argv, NULL);
     if (whole) json_object_set_new(building->config, "cwd", json_string(whole));
+}
+
+// ---- the service ----
+
+static void build_service_ended(int status, int code, const char *failure, void *data) {
+    struct building *building = data;
+    (void)code;
+    building->service = NULL;
+    build_last_lines(building);
+    if (status != 0 && building->ready) build_command_failed(building, status, failure); // else it was to end, or its layer is taken
+}
+
+static void build_ready_ended(int status, int code, const char *failure, void *data) {
+    struct building *building = data;
+    (void)code;
+    building->ready = NULL;
+    event_del(building->patience);
+    if (status == 0) build_finish(building);
+    else build_command_failed(building, status, failure);
+}
+
+static void build_impatient(evutil_socket_t fd, short what, void *data) {
+    (void)fd, (void)what;
+    char reason[128];
+    snprintf(reason, sizeof(reason), "the ready command did not succeed within %d seconds", BUILD_READY_S);
+    build_fails(data, reason);
+}
+
+static void build_service(struct building *building) {
+    static const struct node_exec_handlers service = {.output = build_output, .ended = build_service_ended};
+    static const struct node_exec_handlers ready = {.ended = build_ready_ended};
+    static const struct timeval patience = {.tv_sec = BUILD_READY_S};
+    const char *start_text = json_string_value(json_object_get(building->config, "start_cmd"));
+    const char *ready_text = json_string_value(json_object_get(building->config, "ready_cmd"));
+    if (!ready_text) {
+        build_finish(building);
+        return;
+    }
+    snprintf(building->step, sizeof(building->step), "ready: %s", ready_text);
+    build_log(building, "info", building->step);
+    building->patience = evtimer_new(building->node->base, build_impatient, building);
+    if (!building->patience || event_add(building->patience, &patience) < 0) {
+        build_fails(building, "out of memory");
+        return;
+    }
+    if (start_text && !build_exec(building, json_pack("[s,s,s]", "/bin/sh", "-c", start_text), NULL, &service, &building->service)) return;
+    build_exec(building, json_pack("[s,s,s,s,s]", "/bin/sh", "-c", BUILD_UNTIL, "sh", ready_text), NULL, &ready, &building->ready);
 }
 
 static void build_next(struct building *building) {
@@ -181,7 +263,7 @@ static void build_next(struct building *building) {
         }
         building->at++;
     }
-    build_finish(building);
+    build_service(building);
 }
 
 // ---- start ----

@@ -78,12 +78,21 @@ static void created(struct node_sandbox *sandbox, int status, const char *text, 
     free(wait);
 }
 
+// Everything of its policy that is known before it starts is the caller's fault.
+static int create_check(const struct node *node, const struct store_sandbox *row, struct error *err) {
+    struct policy *policy = NULL;
+    int rc = node_compile(&node->config, row, false, &policy, err);
+    policy_free(policy);
+    return rc;
+}
+
 static void node_create(void *data, struct api_call *call, const struct api_create *create) {
     struct node *node = data;
     struct error err = {0};
     struct node_wait *wait = NEW(struct node_wait);
     if (wait) *wait = (struct node_wait){.call = call};
-    int rc = wait ? node_boot(node, create->row, false, created, wait, NULL, &err) : -ENOMEM;
+    int rc = wait ? create_check(node, create->row, &err) : -ENOMEM;
+    if (rc == 0) rc = node_boot(node, create->row, false, created, wait, NULL, &err);
     if (rc == 0 && create->source) store_template_spawned(node->store, create->source->id, store_now_us(), &err);
     if (rc == 0) return;
     api_reply_errno(call, rc, err.text);
@@ -268,7 +277,8 @@ static void node_exec(void *data, struct api_call *call, const struct store_sand
 
 // ---- what its policy says ----
 
-int node_compile(const struct node_config *config, const struct store_sandbox *row, struct policy **ret_policy, struct error *err) {
+int node_compile(const struct node_config *config, const struct store_sandbox *row, bool known, struct policy **ret_policy,
+                 struct error *err) {
     AUTO_FREE struct addr *own = NULL;
     size_t own_count = 0;
     struct shim_policy policy = {0};
@@ -276,7 +286,9 @@ int node_compile(const struct node_config *config, const struct store_sandbox *r
     json_t *object = node_policy_json(config, row->policy, row->dialect, row->generation);
     int rc = host_addresses(&own, &own_count, err);
     if (rc == 0) rc = shim_policy_read(object, row->type, &policy, err);
-    if (rc == 0) policy.model->known = true;
+    for (size_t i = 0; rc == 0 && !known && i < policy.model->binding_count; i++)
+        rc = daemon_secret_look(&policy.model->bindings[i], err);
+    if (rc == 0) policy.model->known = known;
     if (rc == 0) rc = policy_compile(policy.model, &policy.node, own, own_count, row->generation, ret_policy, &warnings, err);
     policy_warnings_done(&warnings);
     shim_policy_done(&policy);
@@ -289,7 +301,7 @@ static void node_explain(void *data, struct api_call *call, const struct store_s
     struct request request;
     struct error err = {0};
     int rc = request_parse(url, strlen(url), &request, &err);
-    if (rc == 0) rc = node_compile(&((struct node *)data)->config, row, &policy, &err);
+    if (rc == 0) rc = node_compile(&((struct node *)data)->config, row, true, &policy, &err);
     if (rc < 0) {
         api_reply_errno(call, rc, err.text);
         return;

@@ -160,7 +160,7 @@ static int renew_check(const struct node *node, const struct node_config *config
         struct policy *policy = NULL;
         if (rc < 0 || sandbox->hidden || sandbox->ending) continue;
         rc = store_sandbox_get(node->store, sandbox->id, &row, err);
-        if (rc == 0) rc = node_compile(config, &row, &policy, err);
+        if (rc == 0) rc = node_compile(config, &row, true, &policy, err);
         policy_free(policy);
         store_sandbox_done(&row);
         if (rc < 0) error_context(err, rc, "the policy of sandbox %s does not fit it", sandbox->id);

@@ -311,7 +311,7 @@ static json_t *node_mirrors(const struct policy_node *config) {
 }
 
 // The image's environment below the sandbox's own.
-static void node_put_config(json_t *spec, const struct store_sandbox *row) {
+static void node_put_config(json_t *spec, const struct store_sandbox *row, bool builds) {
     json_t *config = json_loads(row->config ? row->config : "{}", 0, NULL);
     json_t *own = json_loads(row->env_vars ? row->env_vars : "{}", 0, NULL);
     json_t *environment = json_object();
@@ -320,6 +320,7 @@ static void node_put_config(json_t *spec, const struct store_sandbox *row) {
     json_object_set_new(spec, "env", environment);
     json_object_set(spec, "cwd", json_object_get(config, "cwd"));
     json_object_set(spec, "user", json_object_get(config, "user"));
+    if (!builds) json_object_set(spec, "start_cmd", json_object_get(config, "start_cmd")); // a build has its own
     json_decref(config);
     json_decref(own);
 }
@@ -338,15 +339,15 @@ static int node_write_spec(struct node_sandbox *sandbox, const struct store_sand
     sandbox->renewals = node->renewals;
     json_t *layers = json_loads(row->layers ? row->layers : "[]", 0, NULL);
     json_t *more = asprintf(&path, "%s/" SHIM_SPEC, sandbox->folder) < 0 || asprintf(&images, "%s/images", node->state) < 0 ? NULL :
-        json_pack("{s:s,s:s,s:s?,s:o,s:i,s:i,s:i,s:s?,s:s,s:b,s:I,s:o,s:o}", "id", row->id, "type", policy_type_info(row->type)->word,
+        json_pack("{s:s,s:s,s:s?,s:o,s:i,s:i,s:i,s:s?,s:s,s:b,s:o,s:o}", "id", row->id, "type", policy_type_info(row->type)->word,
                   "image", sandbox->cold ? row->image : NULL, "layers", layers ? layers : json_array(), "memory_mb",
                   node_share(row->memory_mb, config->memory_mb ? config->memory_mb : 512, config->max_memory_mb), "cpu_count",
                   node_share(row->cpu_count, config->cpu_count ? config->cpu_count : 1, config->max_cpu_count), "pids",
                   (int)(config->pids ? config->pids : 1024), "upstream_ca", node->upstream_ca, "images", images, "local",
-                  config->local_images, "users", (json_int_t)node_guard_users(node), "mirrors", node_mirrors(config), "plain_http",
+                  config->local_images, "mirrors", node_mirrors(config), "plain_http",
                   node_texts(config->plain_http, config->plain_http_count));
     int rc = spec && more && json_object_update(spec, more) == 0 ? 0 : -ENOMEM;
-    if (rc == 0) node_put_config(spec, row);
+    if (rc == 0) node_put_config(spec, row, sandbox->hidden);
     if (rc == 0 && json_dump_file(spec, path, JSON_COMPACT) < 0) rc = -EIO;
     if (rc == 0) chmod(path, 0600);
     json_decref(spec);
@@ -444,7 +445,7 @@ int node_boot(struct node *node, const struct store_sandbox *row, bool hidden, n
     bool inserted = rc == 0 && !hidden;
     if (rc == 0 && mkdir(sandbox->folder, 0700) < 0) rc = error_set(err, -errno, "%s: %s", sandbox->folder, strerror(errno));
     if (rc == 0) rc = node_write_spec(sandbox, row, err);
-    if (rc == 0) rc = shim_link_spawn(node->base, sandbox->folder, &node->spare, &sandbox_handlers, sandbox, &sandbox->link, err);
+    if (rc == 0) rc = shim_link_spawn(node->base, sandbox->folder, node_guard_users(node), &node->spare, &sandbox_handlers, sandbox, &sandbox->link, err);
     if (rc < 0) {
         struct error ignored;
         AUTO_FREE char *spec = NULL;
@@ -559,9 +560,9 @@ void node_prepare(struct node *node) {
 }
 
 void node_free(struct node *node) {
+    node_scrape_free(node);
     if (node->spare_event) event_free(node->spare_event);
     shim_spare_end(&node->spare);
-    node_scrape_free(node);
     LIST_FOREACH(&node->sandboxes, at) sandbox_free(LIST_ENTRY(at, struct node_sandbox, list));
     LIST_FOREACH(&node->sweeps, at) sweep_free(LIST_ENTRY(at, struct node_sweeper, list));
 }

@@ -66,9 +66,9 @@ bool daemon_role(int argc, char **argv, int *ret_status) {
         *ret_status = probe_main(argc, argv);
         return true;
     }
-    if (argc == 3 && strcmp(argv[1], "@shim") == 0) { // of a node's sandbox
+    if (argc == 4 && strcmp(argv[1], "@shim") == 0) { // of a node's sandbox
         prctl(PR_SET_NAME, argv[1]);
-        *ret_status = shim_main(argv[2]);
+        *ret_status = shim_main(argv[2], (uint32_t)strtoul(argv[3], NULL, 10));
         return true;
     }
     if (argc == 4 && strcmp(argv[1], "@sweep") == 0) { // what is left of one

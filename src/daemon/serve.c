@@ -275,8 +275,8 @@ static int serve_start(struct serve *serve, struct error *err) {
     if (rc == 0) rc = node_guard_load(node, &node->config, err); // before any gate
     if (rc == 0) rc = node_guard_watch(node, err);
     if (rc == 0) rc = node_reconcile(node, err);
-    if (rc == 0) node_prepare(node);
     if (rc == 0) rc = serve_listen(serve, err);
+    if (rc == 0) node_prepare(node);
     if (rc == 0) serve_notify("READY=1");
     return rc;
 }

@@ -23,7 +23,6 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "base/number.h"
 #include "daemon/decision_log.h"
 #include "daemon/shim_state.h"
 
@@ -128,9 +127,6 @@ static int shim_start(struct shim *shim, const char *folder, struct error *err) 
     rc = run_init(run, &shim->options, shim->spec.id, err);
     if (rc == 0 && (rc = decision_log_bound(run->log, SHIM_LOG, SHIM_LOG_MAX)) < 0)
         error_set(err, rc, "%s: %s", SHIM_LOG, strerror(-rc));
-    if (rc == 0 && shim->started_ahead && run->users != shim->spec.users)
-        rc = error_set(err, -EINVAL, "a gate that was started for another node; report this");
-    run->users = shim->spec.users;
     if (rc == 0) rc = run_open(run, err);
     if (rc == 0) rc = run_fill_placeholders(run, err);
     if (rc == 0) rc = run_begin(run, err);
@@ -167,9 +163,9 @@ static void shim_end(struct shim *shim) {
         if (events[i]) event_free(events[i]);
     sandbox_container_free(shim->container);
     if (shim->run.options) run_close(&shim->run); // the gate's last counters go to the daemon
+    else if (shim->run.prepared) run_stop_ahead(&shim->run);
     shim_hang_up(shim);
     if (shim->run.options) run_free(&shim->run);
-    else if (shim->run.prepared) run_stop_ahead(&shim->run);
     if (shim->end_fd >= 0) close(shim->end_fd);
     if (shim->log >= 0) close(shim->log);
     shim_spec_done(&shim->spec);
@@ -194,17 +190,12 @@ static int shim_lock(struct error *err) {
 static bool shim_wait(struct shim *shim, char *folder) {
     static _Alignas(max_align_t) uint8_t buffer[CHANNEL_BUFFER_SIZE];
     char *name = strrchr(folder, '/') + 1;
-    const char *digits = name + 1 + strspn(name + 1, "0");
     struct channel_message message;
     struct error err = {0};
-    uint64_t users = 0;
     if (*name != SHIM_SPARE) return true;
-    if (*digits && number_parse(digits, strlen(digits), 1, UINT32_MAX, &users) < 0) return false;
-    shim->run.users = (uint32_t)users;
-    shim->started_ahead = true;
-    if (run_start_ahead(&shim->run, &err) < 0) return false;
-    sandbox_container_ahead();
-    if (channel_wait(SHIM_CHANNEL, -1, buffer, sizeof(buffer), &message) == 1 &&
+    bool good = run_start_ahead(&shim->run, &err) == 0;
+    if (good) sandbox_container_ahead();
+    if (good && channel_wait(SHIM_CHANNEL, -1, buffer, sizeof(buffer), &message) == 1 &&
         message.type == IPC_SHIM_BEGIN && strlen(message.body) == strlen(name)) {
         memcpy(name, message.body, strlen(name));
         return true;
@@ -213,9 +204,9 @@ static bool shim_wait(struct shim *shim, char *folder) {
     return false;
 }
 
-int shim_main(char *folder) {
+int shim_main(char *folder, uint32_t users) {
     struct error err = {0};
-    struct shim shim = {.log = -1, .end_fd = -1, .listener = -1};
+    struct shim shim = {.log = -1, .end_fd = -1, .listener = -1, .run.users = users};
     list_init(&shim.peers);
     list_init(&shim.execs);
     signal(SIGPIPE, SIG_IGN);
@@ -227,6 +218,7 @@ int shim_main(char *folder) {
     if (rc == 0) rc = shim_lock(&err);
     if (rc == 0) rc = shim_start(&shim, folder, &err);
     if (rc == 0) rc = shim_watch(&shim, &err);
+    if (rc == 0) rc = shim_start_command(&shim, &err);
     prctl(PR_SET_PDEATHSIG, 0);
     if (rc == 0) rc = shim_welcome(&shim, SHIM_CHANNEL, &err); // which fails if the daemon died before
     if (rc == 0) event_base_dispatch(shim.run.base);

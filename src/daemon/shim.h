@@ -15,9 +15,10 @@
 #define SHIM_LOG "decisions.jsonl"
 #define SHIM_ERRORS "shim.log"         // what it said on standard error
 
-// "penstock @shim FOLDER", descriptor 3: the first connection. It gets IPC_SHIM_UP, or IPC_SHIM_DONE with the number 0 when nothing is left of the
-// attempt. Returns an exit status.
-// A folder whose name is SHIM_SPARE and the number of the node's first user for gates (net/guard.h): which one it is comes with
-// IPC_SHIM_BEGIN, a name of the same length that is then put there, for all to see. What can be made ready is ready by then.
+// "penstock @shim FOLDER USERS", descriptor 3: the first connection. It gets IPC_SHIM_UP, or IPC_SHIM_DONE with the number 0 when
+// nothing is left of the attempt. USERS: the first number of the users of the node's gates and resolvers, or 0. Returns an exit
+// status.
+// A folder whose name begins with SHIM_SPARE: which one it is comes with IPC_SHIM_BEGIN, a name of the same length that is then
+// put there, for all to see. What can be made ready is ready by then.
 #define SHIM_SPARE '.'
-int shim_main(char *folder);
+int shim_main(char *folder, uint32_t users);

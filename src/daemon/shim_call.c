@@ -109,7 +109,7 @@ static int shim_update(struct shim *shim, struct shim_policy *policy, bool keep,
     struct policy *compiled = NULL;
     struct credentials *credentials = NULL;
     int rc = !shim->trusted && policy->model->binding_count > 0
-                 ? error_set(err, -ENOTSUP, "this sandbox was created without credentials, so it does not trust our certificates; "
+                 ? error_set(err, -EINVAL, "this sandbox was created without credentials, so it does not trust our certificates; "
                              "create it with at least one of its rules") : 0;
     shim->options.model = policy->model;
     shim->options.node = &policy->node;
@@ -189,6 +189,18 @@ static int shim_exec_start(struct shim_exec *exec, const json_t *object, const i
     return error_set(err, -EMFILE, "watching the command: %s", strerror(errno));
 }
 
+static int shim_exec_new(struct shim *shim, struct shim_peer *peer, uint32_t id, const json_t *object, const int *fds,
+                         struct error *err) {
+    struct shim_exec *exec = NEW(struct shim_exec);
+    if (!exec) return error_set(err, -ENOMEM, "out of memory");
+    *exec = (struct shim_exec){.shim = shim, .peer = peer, .id = id, .pidfd = -1};
+    list_append(&shim->execs, &exec->list);
+    shim->exec_count++;
+    int rc = shim_exec_start(exec, object, fds, err);
+    if (rc < 0) shim_exec_free(exec);
+    return rc;
+}
+
 static int shim_call_exec(struct shim_peer *peer, uint32_t id, const json_t *object, const struct channel_message *message,
                           struct error *err) {
     struct shim *shim = peer->shim;
@@ -196,14 +208,16 @@ static int shim_call_exec(struct shim_peer *peer, uint32_t id, const json_t *obj
     if (shim->paused) return error_set(err, -EBUSY, "the sandbox is paused; resume it first");
     if (shim->exec_count >= SHIM_EXECS_MAX)
         return error_set(err, -EAGAIN, "%d commands run in this sandbox already; wait for one to end", SHIM_EXECS_MAX);
-    struct shim_exec *exec = NEW(struct shim_exec);
-    if (!exec) return error_set(err, -ENOMEM, "out of memory");
-    *exec = (struct shim_exec){.shim = shim, .peer = peer, .id = id, .pidfd = -1};
-    list_append(&shim->execs, &exec->list);
-    shim->exec_count++;
-    int rc = shim_exec_start(exec, object, message->fds + 1, err);
-    if (rc < 0) shim_exec_free(exec);
-    return rc;
+    return shim_exec_new(shim, peer, id, object, message->fds + 1, err);
+}
+
+int shim_start_command(struct shim *shim, struct error *err) {
+    static const int nowhere[3] = {-1, -1, -1};
+    if (!shim->spec.start_command) return 0;
+    json_t *object = json_pack("{s:[s,s,s],s:{}}", "argv", "/bin/sh", "-c", shim->spec.start_command, "env");
+    int rc = object ? shim_exec_new(shim, NULL, 0, object, nowhere, err) : error_set(err, -ENOMEM, "out of memory");
+    json_decref(object);
+    return rc < 0 ? error_context(err, rc, "the template's start command") : 0;
 }
 
 // ---- counters ----

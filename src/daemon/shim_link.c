@@ -146,11 +146,13 @@ static int link_new(struct event_base *base, int fd, const struct shim_link_hand
     return 0;
 }
 
-static int link_posix_spawn(const char *folder, const char *errors, int channel, pid_t *ret_pid) {
-    char *argv[] = {"penstock", "@shim", (char *)(uintptr_t)folder, NULL};
+static int link_posix_spawn(const char *folder, uint32_t users, const char *errors, int channel, pid_t *ret_pid) {
+    char number[16];
+    char *argv[] = {"penstock", "@shim", (char *)(uintptr_t)folder, number, NULL};
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     sigset_t none, all;
+    snprintf(number, sizeof(number), "%u", users);
     sigemptyset(&none);
     sigfillset(&all);
     if (posix_spawn_file_actions_init(&actions) != 0) return -ENOMEM;
@@ -172,14 +174,14 @@ static int link_posix_spawn(const char *folder, const char *errors, int channel,
     return -rc;
 }
 
-static int link_start(const char *folder, const char *errors, int *ret_fd, pid_t *ret_pid, struct error *err) {
+static int link_start(const char *folder, uint32_t users, const char *errors, int *ret_fd, pid_t *ret_pid, struct error *err) {
     int pair[2];
     int rc = channel_pair(pair);
     if (rc < 0) return error_set(err, rc, "channel to a shim: %s", strerror(-rc));
     AUTO_CLOSE int ours = pair[0];
     AUTO_CLOSE int its = fcntl(pair[1], F_DUPFD_CLOEXEC, SHIM_LINK_FD + 1); // never the number that it gets
     close(pair[1]);
-    rc = its < 0 ? -errno : link_posix_spawn(folder, errors, its, ret_pid);
+    rc = its < 0 ? -errno : link_posix_spawn(folder, users, errors, its, ret_pid);
     if (rc < 0) return error_set(err, rc, "start of a shim: %s", strerror(-rc));
     *ret_fd = TAKE_FD(ours);
     return 0;
@@ -187,10 +189,12 @@ static int link_start(const char *folder, const char *errors, int *ret_fd, pid_t
 
 // Its name is as long as an id.
 int shim_spare_start(struct shim_spare *spare, const char *parent, uint32_t users, struct error *err) {
+    static unsigned number;
     char *place = NULL, *errors = NULL;
-    int rc = asprintf(&place, "%s/%c%020u", parent, SHIM_SPARE, users) < 0 || asprintf(&errors, "%s.log", place) < 0 ? -ENOMEM : 0;
+    int rc = asprintf(&place, "%s/%c%020u", parent, SHIM_SPARE, number) < 0 || asprintf(&errors, "%s.log", place) < 0 ? -ENOMEM : 0;
     *spare = (struct shim_spare){.fd = -1, .place = place, .errors = errors};
-    rc = rc < 0 ? error_set(err, rc, "out of memory") : link_start(place, errors, &spare->fd, &spare->pid, err);
+    number++;
+    rc = rc < 0 ? error_set(err, rc, "out of memory") : link_start(place, users, errors, &spare->fd, &spare->pid, err);
     if (rc < 0) shim_spare_end(spare);
     return rc;
 }
@@ -221,13 +225,13 @@ static bool link_take_spare(struct shim_spare *spare, const char *folder, const 
     return good;
 }
 
-int shim_link_spawn(struct event_base *base, const char *folder, struct shim_spare *spare, const struct shim_link_handlers *handlers,
-                    void *data, struct shim_link **ret_link, struct error *err) {
+int shim_link_spawn(struct event_base *base, const char *folder, uint32_t users, struct shim_spare *spare,
+                    const struct shim_link_handlers *handlers, void *data, struct shim_link **ret_link, struct error *err) {
     char errors[PATH_MAX];
     AUTO_CLOSE int fd = -1;
     pid_t pid = 0;
     snprintf(errors, sizeof(errors), "%s/%s", folder, SHIM_ERRORS);
-    int rc = link_take_spare(spare, folder, errors, &fd, &pid) ? 0 : link_start(folder, errors, &fd, &pid, err);
+    int rc = link_take_spare(spare, folder, errors, &fd, &pid) ? 0 : link_start(folder, users, errors, &fd, &pid, err);
     if (rc == 0) rc = link_new(base, fd, handlers, data, ret_link, err);
     if (rc < 0) return rc; // its channel closes, and it ends
     (*ret_link)->pid = pid;

@@ -30,12 +30,12 @@ struct shim_spare {
     pid_t pid;
     char *place, *errors; // its folder's name until it has one; a file
 };
-// Starts one for a folder that will be below this one; users: as in its specification. 0, or a negative errno with a message.
+// Starts one for a folder that will be below this one. 0, or a negative errno with a message.
 int shim_spare_start(struct shim_spare *spare, const char *parent, uint32_t users, struct error *err);
 void shim_spare_end(struct shim_spare *spare);
 
 // Starts a shim, or takes the spare one, for the folder, which has its specification. 0, or a negative errno with a message.
-int shim_link_spawn(struct event_base *base, const char *folder, struct shim_spare *spare, const struct shim_link_handlers *handlers,
+int shim_link_spawn(struct event_base *base, const char *folder, uint32_t users, struct shim_spare *spare, const struct shim_link_handlers *handlers,
                     void *data, struct shim_link **ret_link, struct error *err);
 // Finds one that runs. -ENOENT, -ECONNREFUSED: there is none.
 int shim_link_connect(struct event_base *base, const char *folder, const struct shim_link_handlers *handlers, void *data,

@@ -134,11 +134,11 @@ int shim_spec_read(const char *text, struct shim_spec *ret_spec, struct error *e
     spec->user = json_string_value(json_object_get(json, "user"));
     spec->cwd = json_string_value(json_object_get(json, "cwd"));
     spec->upstream_ca = json_string_value(json_object_get(json, "upstream_ca"));
+    spec->start_command = json_string_value(json_object_get(json, "start_cmd"));
     spec->memory_bytes = shim_number(json, "memory_mb") << 20;
     spec->cpu_millis = (uint32_t)shim_number(json, "cpu_count") * 1000;
     spec->pids_max = (uint32_t)shim_number(json, "pids");
     spec->generation = shim_number(json, "generation");
-    spec->users = (uint32_t)shim_number(json, "users");
     const char *type = json_string_value(json_object_get(json, "type"));
     spec->environment = shim_environment(json_object_get(json, "env"));
     spec->place.folder = json_string_value(json_object_get(json, "images"));

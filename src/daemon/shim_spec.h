@@ -18,14 +18,14 @@ struct shim_policy {
 
 struct shim_spec {
     json_t *json; // owns the strings below
-    const char *id, *image, *user, *cwd, *upstream_ca;
+    const char *id, *image, *user, *cwd, *upstream_ca, *start_command; // of the last the text, or NULL
     enum policy_type type;
     char **argv, **environment;      // argv NULL: the sandbox idles
     const char **layers;
     size_t layer_count;
     struct sandbox_image_place place;
     uint64_t memory_bytes, generation;
-    uint32_t cpu_millis, pids_max, users;
+    uint32_t cpu_millis, pids_max;
     struct shim_policy policy;
 };
 

@@ -53,7 +53,6 @@ struct shim {
     bool trusted;                  // programs inside trust our CA
     struct ipc_counters last, retired; // of this gate when it last said so; of those before it
     unsigned last_gate; // the one of `last`
-    bool started_ahead;            // keeper and gate were there before anything was asked
     bool paused;
     int failure;                   // of the start, as the daemon is told: -EINVAL, -EAGAIN; 0: another
 };
@@ -68,4 +67,6 @@ int shim_listen(struct shim *shim, struct error *err);
 // Takes a descriptor, and says that the sandbox is up.
 int shim_welcome(struct shim *shim, int fd, struct error *err);
 void shim_end_commands(struct shim *shim);
+// Runs what the template says is to run in each of its sandboxes, if it says so. Its output goes nowhere.
+int shim_start_command(struct shim *shim, struct error *err);
 void shim_hang_up(struct shim *shim); // all connections, once nothing is left to be said

@@ -11,11 +11,6 @@
 #define CONTAINER_STATE "state"   // crun's
 #define CONTAINER_DISK "disk"     // upper and work: what the container writes
 
-// On disks, all that belongs to containers is owned by numbers from here: nobody on the host is one of these, so a
-// set-user-ID file of a container's root is nobody's outside. Each container sees them through a mount that shows them as
-// its own range.
-#define CONTAINER_DISK_BASE UINT32_C(0x80000000)
-
 #define CONTAINER_LAYERS_MAX 100
 #define CONTAINER_VARIABLES_MAX 32
 

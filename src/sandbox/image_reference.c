@@ -86,7 +86,8 @@ int image_reference_read(const char *text, const struct sandbox_image_place *pla
         size_t len = strlen(local[i]);
         if (strncmp(text, local[i], len) != 0 || text[len] != ':' || text[len + 1] != '/') continue;
         if (!place->local)
-            return error_set(err, -EACCES, "\"%s\" is a file of this host, which is not to be read here; use an image of a registry, or set images.local in the node's configuration", text);
+            return error_set(err, -EACCES, "\"%s\" is a file of this host, which is not to be read here; use an image of a registry, or "
+                             "set images.local in the node's configuration", text);
         r = read_local(text, len, &reference, err);
     }
     if (r == 1) r = read_registry(text, strncmp(text, "docker://", 9) == 0 ? text + 9 : text, place, &reference, err);

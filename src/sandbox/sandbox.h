@@ -126,7 +126,15 @@ int sandbox_image_get(const char *reference, const struct sandbox_image_place *p
                       struct error *err);
 void sandbox_image_done(struct sandbox_image *image);
 
+// Whether a program that containers or images need is there, where it would be looked for.
+bool sandbox_has_program(const char *name);
+
 // ---- type `container` ----
+
+// On disks, all that belongs to containers is owned by numbers from here: nobody on the host is one of these, so a
+// set-user-ID file of a container's root is nobody's outside. Each container sees them through a mount that shows them as
+// its own range.
+#define CONTAINER_DISK_BASE UINT32_C(0x80000000)
 
 struct sandbox_container_spec {
     const char *id;            // letters, digits, '-', '_' (at most 64): also the name of its cgroup, penstock/ID

@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "sandbox/sandbox.h"
 
 #define TOOL_WORDS 2048 // of what it says, the last ones
 #define TOOL_HIGH 200   // descriptors are moved there, before they get their numbers
@@ -44,6 +45,11 @@ static bool find_program(const char *name, char path[64]) {
     for (size_t i = 0; i < ARRAY_LENGTH(folders); i++)
         if (snprintf(path, 64, "%s/%s", folders[i], name) < 64 && access(path, X_OK) == 0) return true;
     return false;
+}
+
+bool sandbox_has_program(const char *name) {
+    char path[64];
+    return find_program(name, path);
 }
 
 static void default_signals(void) {

@@ -100,7 +100,7 @@ struct store_filter {
     unsigned states;                   // bits 1 << enum store_state; 0: all
     const struct store_pair *metadata; // all must be there
     size_t metadata_count;
-    const char *template_id;  // or its alias; NULL: any
+    const char *template_id;  // or its alias, or the image; NULL: any
     int64_t started_after_us; // started then or later
     bool ascending;           // oldest first; else newest first
     // Page: only rows behind this one in the order of the list. after_id NULL: from the start.

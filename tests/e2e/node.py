@@ -94,34 +94,59 @@ class Output:
         return f"exit {self.exit}\nstdout: {self.out[-3000:]}\nstderr: {self.err[-3000:]}\n{self.lines[-1]}"
 
 
+class Registry:
+    """On loopback, with the image of most tests. One for all modules: it ends with the lab."""
+
+    def __init__(self, lab):
+        self.lab, self.name = lab, f"127.0.0.1:{free_port()}"
+        config = lab.path("registry.yml")
+        lab.write(config, f"version: 0.1\nlog:\n  level: error\nstorage:\n  filesystem:\n    rootdirectory: {lab.path('registry')}\n"
+                          f"http:\n  addr: {self.name}\n")
+        lab.servers.append(subprocess.Popen(["docker-registry", "serve", config], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                            preexec_fn=lab_module.die_with_parent))
+        await_port(self.name, lambda: "the registry does not listen")
+        self.add(IMAGE, image_members(lab), {"Cmd": ["/bin/sh"], "Env": ["PATH=/usr/bin:/bin", "LAYER=base"]})
+
+    def add(self, name, members, config):
+        """As docker.io/library/NAME:latest, for a node of ours."""
+        source = self.lab.path("image-" + name)
+        engine.write_image(source, [engine.layer(members)], config)
+        subprocess.run(["skopeo", "--insecure-policy", "copy", "-q", "--dest-tls-verify=false", f"oci:{source}:latest",
+                        f"docker://{self.name}/library/{name}:latest"], check=True, timeout=PATIENCE)
+        shutil.rmtree(source)
+
+
+def await_port(name, failure):
+    host, port = name.split(":")
+    end = time.monotonic() + PATIENCE
+    while not lab_module.connects(host, int(port)):
+        assert time.monotonic() < end, failure()
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="session")
+def registry(lab):
+    if not hasattr(lab, "registry"):  # each module that uses this has the fixture of its own
+        lab.registry = Registry(lab)
+    return lab.registry
+
+
 class Node:
     """`penstock serve` in a state folder of its own, on a disk that overlays can lie on."""
 
-    def __init__(self, lab, program):
-        self.lab, self.program = lab, program
+    def __init__(self, lab, registry):
+        self.lab, self.program = lab, os.environ.get("PENSTOCK") or os.path.join(lab_module.PROJECT, "build", "penstock")
         self.state = tempfile.mkdtemp(prefix="penstock-node-", dir="/var/tmp")
-        self.registry = self.daemon = None
-        self.registry_port, self.port = free_port(), free_port()
-        self.registry_name, self.url = f"127.0.0.1:{self.registry_port}", f"http://127.0.0.1:{self.port}"
+        self.registry, self.daemon, self.port = registry, None, free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
         self.errors = os.path.join(self.state, "errors")
         self.seen = set()  # the ids of all sandboxes that were heard of
 
     # -- processes --
 
     def start(self):
-        self.start_registry()
-        self.add_image(IMAGE, image_members(self.lab), {"Cmd": ["/bin/sh"], "Env": ["PATH=/usr/bin:/bin", "LAYER=base"]})
-        self.write_config(CONFIG.format(registry=self.registry_name))
+        self.write_config(CONFIG.format(registry=self.registry.name))
         self.serve()
-
-    def start_registry(self):
-        config = os.path.join(self.state, "registry.yml")
-        with open(config, "w", encoding="utf-8") as file:
-            file.write(f"version: 0.1\nlog:\n  level: error\nstorage:\n  filesystem:\n    rootdirectory: {self.state}/registry\n"
-                       f"http:\n  addr: {self.registry_name}\n")
-        self.registry = subprocess.Popen(["docker-registry", "serve", config], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                         preexec_fn=lab_module.die_with_parent)
-        self.await_port(self.registry_port, "the registry")
 
     def write_config(self, text):
         with open(os.path.join(self.state, "config.yaml"), "w", encoding="utf-8") as file:
@@ -134,16 +159,10 @@ class Node:
                 [*wrap, self.program, "serve", "--config", os.path.join(self.state, "config.yaml"), "--state", state, "--listen",
                  f"127.0.0.1:{self.port}", "--upstream-ca", self.lab.ca, *options], env=self.environment(), stderr=errors,
                 stdin=subprocess.DEVNULL, stdout=errors)
-        self.await_port(self.port, "the node")
+        await_port(f"127.0.0.1:{self.port}", lambda: "the node does not listen: " + self.said())
 
     def environment(self):
         return {**os.environ, "PENSTOCK_API_KEY": KEY, "PENSTOCK_API_URL": self.url}
-
-    def await_port(self, port, what):
-        end = time.monotonic() + PATIENCE
-        while not lab_module.connects("127.0.0.1", port):
-            assert time.monotonic() < end, f"{what} does not listen: {self.said()}"
-            time.sleep(0.02)
 
     def said(self):
         """The node's own log."""
@@ -159,9 +178,6 @@ class Node:
             self.remove_all()
             self.end_daemon()
             left = os.listdir(os.path.join(self.state, "node", "sandboxes"))
-        if self.registry:
-            self.registry.kill()
-            self.registry.wait()
         shutil.rmtree(self.state)
         left += [path for path in engine.cgroups() if os.path.basename(path) in self.seen]  # others of the machine have theirs
         assert not left, left
@@ -170,15 +186,6 @@ class Node:
         """Its sandboxes run on."""
         self.daemon.send_signal(signal.SIGTERM)
         assert self.daemon.wait(PATIENCE) == 0, self.said()
-
-    # -- images --
-
-    def add_image(self, name, members, config):
-        """Into the registry, as docker.io/library/NAME:latest."""
-        source = os.path.join(self.state, "image-" + name)
-        engine.write_image(source, [engine.layer(members)], config)
-        subprocess.run(["skopeo", "--insecure-policy", "copy", "-q", "--dest-tls-verify=false", f"oci:{source}:latest",
-                        f"docker://{self.registry_name}/library/{name}:latest"], check=True, timeout=PATIENCE)
 
     # -- API --
 
@@ -271,10 +278,9 @@ class Node:
 
 
 @pytest.fixture(scope="module")
-def node(lab):
-    program = os.environ.get("PENSTOCK") or os.path.join(lab_module.PROJECT, "build", "penstock")
+def node(lab, registry):
     before = leftovers()
-    made = Node(lab, program)
+    made = Node(lab, registry)
     try:
         made.start()
         yield made
@@ -288,19 +294,28 @@ def node(lab):
 
 # ---- probes ----
 
-def probe(node, sandbox, probes):
-    """What a sandbox can reach, all at once: {name: shell command} -> the names of those that ended with 0."""
-    script = "".join(f"({command}) >/dev/null 2>&1 && echo '{name}' &\n" for name, command in probes.items())
-    output = node.exec(sandbox, script + "wait\n")
-    assert output.exit == 0, output
-    return set(output.out.splitlines())
-
-
-def https(target, *options):
-    """With the name and a certificate that is good for it."""
-    return f"curl -sS -o /dev/null --max-time 10 {' '.join(options)} https://{target}/"
+def https(target):
+    """With a name whose certificate has to be good."""
+    return "", f"https://{target}/"
 
 
 def tls(address, port=443):
     """A server answers at this address, whatever its certificate."""
-    return f"curl -ksS -o /dev/null --max-time 10 https://{address}:{port}/"
+    return "-k", f"https://{address}:{port}/"
+
+
+def probe(node, sandbox, probes):
+    """What a sandbox can reach, all at once: {name: https(), tls() or a shell command} -> the names of those that worked."""
+    names = list(probes)
+    script = "".join(f"({probes[name]}) >/dev/null 2>&1 && echo {number} 0 &\n" for number, name in enumerate(names)
+                     if isinstance(probes[name], str))
+    for option in ("", "-k"):  # one program for all of a kind
+        numbers = [number for number, name in enumerate(names) if probes[name][0] == option]
+        if numbers:
+            script += (f"curl -sZ {option} --max-time 10 -w '%{{urlnum}} %{{exitcode}}\\n' " +
+                       " ".join("-o /dev/null " + probes[names[number]][1] for number in numbers) +
+                       " | while read number code; do set -- " + " ".join(map(str, numbers)) +
+                       '; shift $number; echo $1 $code; done &\n')
+    output = node.exec(sandbox, script + "wait\n")
+    assert output.exit == 0, output
+    return {names[int(number)] for number, code in map(str.split, output.out.splitlines()) if code == "0"}

@@ -207,7 +207,7 @@ class Things:
     def look(self):
         return {"folders": self.node.folders(), "layers": self.node.layers(), "mounts": engine_module.mounts(),
                 "cgroups": sorted(engine_module.cgroups()), "rules": rules(), "namespaces": sorted(namespaces()),
-                "processes": sorted(re.sub(r"/\.[0-9]+ $|(?<=@gate) [0-9 ]+", "", text) for text in engine_module.processes().values() if text)}
+                "processes": sorted(re.sub(r"/\.[0-9]+ |(?<=@gate) [0-9 ]+", "", text) for text in engine_module.processes().values() if text)}
 
     def differences(self):
         now = self.look()

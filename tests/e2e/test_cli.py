@@ -14,7 +14,7 @@ from conftest import LOG_KEYS
 REASONS = set("allowed_name allowed_cidr allowed_base node_denied node_own_address private_address denied_cidr base_denied no_name "
               "name_mismatch not_https protocol_denied port_denied dns_name_denied dns_failed dns_bad_message bad_request "
               "tls_bad_hello ech_denied limit_exceeded binding_failed upstream_failed policy_changed".split())
-FILES = {"mistral.json": '{"type": "mistral"}', "empty.yaml": "", "malformed.yaml": "version: 1\nallow: [", "unknown.yaml": "version: 1\nbase: deny\nalow: []\n",
+FILES = {"docker.json": '{"type": "docker"}', "empty.yaml": "", "malformed.yaml": "version: 1\nallow: [", "unknown.yaml": "version: 1\nbase: deny\nalow: []\n",
          "host.yaml": "version: 1\nallow:\n  - host: https://both.example\n", "good.yaml": "version: 1\nallow:\n  - host: both.example\n"}
 
 # options of `run`, what the one line on stderr must quote
@@ -46,8 +46,8 @@ BAD = [
     (["--type", "nosuch"], "nosuch"),
     (["--type", "none"], "none"),
     (["--type", "host", "--allow", "both.example"], "DangerousLocalSandbox does not support Network.allow()"),
-    (["--type", "mistral", "--network", "all"], "not built yet"),
-    (["--policy", "mistral.json"], 'as the type in "mistral.json"'),
+    (["--type", "docker", "--network", "all"], "not built yet"),
+    (["--policy", "docker.json"], 'as the type in "docker.json"'),
     (["--type", "host", "--log", "log"], "--log: DangerousLocalSandbox has no"),
     (["--type", "host", "--read", "/usr"], "--read: DangerousLocalSandbox has no"),
     (["--type", "host", "--write", "."], "--write: DangerousLocalSandbox has no"),

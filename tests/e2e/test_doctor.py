@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """penstock doctor: says that it works where it works, and what is missing where something was taken away."""
 import json
+import os
 
 import pytest
 
+import engine
+
 CHECKS = {"proc", "kernel calls", "user namespace", "network skeleton", "raw and packet sockets", "bubblewrap", "working directory",
-          "seccomp", "landlock", "descriptor limit", "ping", "resolver", "credentials"}
+          "seccomp", "landlock", "descriptor limit", "ping", "resolver", "credentials", "containers", "images"}
 
 
 def doctor(box, *prefix):
@@ -109,3 +112,18 @@ def root_of(box):
             finally:
                 box.program = kept
     return Rooted()
+
+
+def test_no_container_programs(box):
+    """A warning: only sandboxes of images need them, and these are root's."""
+    if box.kind != "root":
+        rows, _ = doctor(box)
+        assert all(rows[name]["state"] == "ok" and "sudo penstock doctor" in rows[name]["found"] for name in ("containers", "images")), rows
+        return
+    before = set(os.listdir("/var/tmp")) | set(engine.cgroups())
+    rows, _ = doctor(box)
+    assert rows["containers"]["found"] == "started one by crun, with limits" and rows["images"]["found"] == "skopeo, umoci", rows
+    rows, result = doctor(box, *without("mount --bind /dev/null /usr/bin/crun; mount --bind /dev/null /usr/bin/umoci"))
+    assert result.code == 0 and rows["containers"]["state"] == rows["images"]["state"] == "warning", result
+    assert rows["containers"]["fix"] == "sudo apt-get install crun" and rows["images"]["fix"] == "sudo apt-get install umoci", rows
+    assert not {name for name in set(os.listdir("/var/tmp")) | set(engine.cgroups()) if "doctor-" in name} - before

@@ -8,7 +8,7 @@ import threading
 import time
 import urllib.parse
 
-from node import IMAGE, KEY, PATIENCE, https, node, probe, root_only  # noqa: F401 (a fixture)
+from node import IMAGE, KEY, PATIENCE, https, node, probe, registry, root_only  # noqa: F401 (fixtures)
 
 NONE = {"allow_internet_access": False}
 
@@ -265,8 +265,8 @@ def test_templates(node):
 def test_images_that_cannot_be_had(node):
     before = node.states()
     for image, status, text in (
-            ("missing", 400, f'image "missing": docker://{node.registry_name}/library/missing is not in its registry; check its name and tag'),
-            (IMAGE + ":nope", 400, f"docker://{node.registry_name}/library/{IMAGE}:nope is not in its registry; check its name and tag"),
+            ("missing", 400, f'image "missing": docker://{node.registry.name}/library/missing is not in its registry; check its name and tag'),
+            (IMAGE + ":nope", 400, f"docker://{node.registry.name}/library/{IMAGE}:nope is not in its registry; check its name and tag"),
             ("127.0.0.1:1/x", 503, "docker://127.0.0.1:1/x is in a registry that cannot be reached"),
             ("nowhere.invalid/x", 503, "docker://nowhere.invalid/x is in a registry whose name does not resolve"),
             ("a b", 400, 'image "a b"'), ("dir:/etc", 400, 'expected an image as "NAME:TAG"'), ("", 400, "image"), ("oci:/nowhere", 400, "use an image of a registry")):

@@ -78,7 +78,7 @@ class Station:
         """Whether all that there is belongs to a sandbox that is there."""
         listed = self.node.listed()
         groups = {os.path.basename(path) for path in engine_module.cgroups()}
-        shims = [text.split()[-1] for text in engine_module.processes().values() if text.startswith("penstock @shim ") and "/." not in text]
+        shims = [text.split()[2] for text in engine_module.processes().values() if text.startswith("penstock @shim ") and "/." not in text]
         return (set(listed.values()) <= {"running", "paused"} and set(self.node.folders()) == set(listed) == groups and
                 sorted(os.path.basename(path) for path in shims) == sorted(listed))
 

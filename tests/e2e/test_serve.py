@@ -452,3 +452,29 @@ def test_a_bad_configuration_for_one_sandbox_is_refused(node, tmp_path):
     node.remove(sandbox)
     subprocess.run([PROGRAM, "secret", "rm", "lab"], check=True, env=node.environment(), capture_output=True)
     reload(node, "{}")
+
+
+# ---- the documents ----
+
+@root_only
+def test_the_readme(node):
+    """The commands of a node as they stand in README.md, with the lab's image."""
+    reload(node, "{}")
+    with open(os.path.join(lab_module.PROJECT, "README.md"), encoding="utf-8") as file:
+        text = file.read()
+    lines = re.search(r"\n(    ID=\$\(penstock create .*?penstock rm \$ID\n)", text, re.S).group(1)
+    lines = [line.split("  #")[0].strip().replace("buildpack-deps:curl", "tool") for line in lines.splitlines()]
+    call = re.search(r"    (curl -X POST -H \"X-API-Key.*?\n.*?)\n", text).group(1)
+    call = call.replace("buildpack-deps:curl", "tool").replace("http://127.0.0.1:8000", node.url)
+    folder = tempfile.mkdtemp(dir="/var/tmp")
+    os.symlink(PROGRAM, os.path.join(folder, "penstock"))
+    done = subprocess.run(["bash", "-c", "".join(f"{line}\necho \"== $?\"\n" for line in [*lines, call])], capture_output=True, text=True,
+                          check=False, timeout=120, env={**node.environment(), "PATH": folder + ":" + os.environ["PATH"]})
+    shutil.rmtree(folder)
+    outputs = re.split(r"== (\d+)\n", done.stdout)
+    seen = list(zip(outputs[0::2], outputs[1::2]))
+    assert [status for _, status in seen] == ["0", "0", "6", "0", "0", "0", "1", "0", "0", "0"], (done, seen)
+    assert "logically" in seen[1][0] and "dns_name_denied" in seen[3][0] and "lab example.com" in seen[5][0], seen
+    assert "deny" in seen[6][0] and json.loads(seen[9][0])["sandboxID"], seen
+    for sandbox in node.states():
+        node.remove(sandbox)
