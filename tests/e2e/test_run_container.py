@@ -36,15 +36,17 @@ class Runner:
                            {"Entrypoint": ["/bin/sh", "-c"], "Cmd": ["id -u; pwd; echo $LAYER"], "User": "alice", "WorkingDir": "/data",
                             "Env": ["PATH=/usr/bin:/bin", "LAYER=base"]})
         self.image = "oci:" + source
-        self.options = ["--image", self.image, "--upstream-ca", lab.ca, "--user", "0"]
+        self.options = ["--image", self.image, "--upstream-ca", lab.ca]
 
     def env(self, env=()):
         return {"PENSTOCK_STATE_FOLDER": self.state, **dict(env)}
 
     def arguments(self, policy, command, kind="container"):
+        """As root inside, unless the image's own command is run or the options say who."""
         if isinstance(policy, dict):
             policy = ["--policy", self.box.policy_file(policy)]
-        return ["run", "--type", kind, *self.options, *policy, *(["--", *command] if command else [])]
+        user = [] if "--user" in policy or not command else ["--user", "0"]
+        return ["run", "--type", kind, *self.options, *user, *policy, *(["--", *command] if command else [])]
 
     def __call__(self, policy, *command, kind="container", env=(), **options):
         """A command, or a text for the image's shell. With its decision log."""
@@ -210,16 +212,12 @@ def test_mistral_has_its_three_bindings(run):
 @root_only
 def test_the_images_own_command(run):
     """With what it says of user, folder and variables; and instead of them."""
-    run.options = run.options[:-2]
-    try:
-        result = run([])
-        assert result.code == 0 and result.out == "1000\n/data\nbase\n", result
-        result = run(["--user", "0", "--workdir", "/tmp", "--env", "LAYER=mine", "--env", "NOT_THERE"], "id -u; pwd; env")
-        lines = result.out.splitlines()
-        assert result.code == 0 and lines[:2] == ["0", "/tmp"] and "LAYER=mine" in lines and not any("NOT_THERE" in line for line in lines)
-        assert {line.split("=")[0] for line in lines[2:]} <= {"LAYER", "PATH", "HOME", "HOSTNAME", "PWD", "SHLVL"}, result  # none of ours
-    finally:
-        run.options += ["--user", "0"]
+    result = run([])
+    assert result.code == 0 and result.out == "1000\n/data\nbase\n", result
+    result = run(["--user", "0", "--workdir", "/tmp", "--env", "LAYER=mine", "--env", "NOT_THERE"], "id -u; pwd; env")
+    lines = result.out.splitlines()
+    assert result.code == 0 and lines[:2] == ["0", "/tmp"] and "LAYER=mine" in lines and not any("NOT_THERE" in line for line in lines)
+    assert {line.split("=")[0] for line in lines[2:]} <= {"LAYER", "PATH", "HOME", "HOSTNAME", "PWD", "SHLVL"}, result  # none of ours
 
 
 @root_only
@@ -234,6 +232,13 @@ def test_exit_status_and_streams(run, command, code, said):
         assert said in result.err and result.err.count("\n") == 1 and not result.out, result
     elif code == 7:
         assert (result.out, result.err) == ("typed\n", "err\n"), result
+
+
+@root_only
+def test_streams_by_their_names(run):
+    """What images log to, whoever the user is."""
+    result = run(["--user", "alice"], "cat /dev/stdin > /dev/stdout; echo err > /dev/stderr; echo more >> /dev/stdout", input=b"typed\n")
+    assert (result.code, result.out, result.err) == (0, "typed\nmore\n", "err\n"), result
 
 
 @root_only
@@ -368,7 +373,7 @@ def test_terminal(run):
         seen = seen.split(word, 1)[1]
     until(" #")
     assert termios.tcgetattr(slave) != before
-    os.write(master, b"/bin/busybox stty size </dev/tty; sh -c 'echo $TERM-; exec sleep 60'\n")
+    os.write(master, b"/bin/busybox stty size </dev/tty >/dev/stdout; sh -c 'echo $TERM-; exec sleep 60'\n")
     until("33 77")
     until("vt100-")
     os.write(master, b"\x03")
