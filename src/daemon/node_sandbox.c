@@ -339,7 +339,7 @@ static int node_write_spec(struct node_sandbox *sandbox, const struct store_sand
     sandbox->renewals = node->renewals;
     json_t *layers = json_loads(row->layers ? row->layers : "[]", 0, NULL);
     json_t *more = asprintf(&path, "%s/" SHIM_SPEC, sandbox->folder) < 0 || asprintf(&images, "%s/images", node->state) < 0 ? NULL :
-        json_pack("{s:s,s:s,s:s?,s:o,s:i,s:i,s:i,s:s?,s:s,s:b,s:I,s:o,s:o}", "id", row->id, "type", policy_type_info(row->type)->word,
+        json_pack("{s:s,s:s,s:s?,s:o,s:i,s:i,s:i,s:s?,s:s,s:b,s:o,s:o}", "id", row->id, "type", policy_type_info(row->type)->word,
                   "image", sandbox->cold ? row->image : NULL, "layers", layers ? layers : json_array(), "memory_mb",
                   node_share(row->memory_mb, config->memory_mb ? config->memory_mb : 512, config->max_memory_mb), "cpu_count",
                   node_share(row->cpu_count, config->cpu_count ? config->cpu_count : 1, config->max_cpu_count), "pids",

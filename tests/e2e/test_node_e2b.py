@@ -51,7 +51,7 @@ CASES = {
     "21": ({"allowOut": ["BOTH.Example"], "denyOut": [DENY]}, EVERY, {"google"}),
     "22": ({"allowOut": ["both.example", C], "denyOut": [DENY]}, EVERY, {"google", "C"}),
     # Also with the name's own address, with its name as SNI, and with SNI alone: none of them is what a name opens.
-    "23": ({"allowOut": ["both.example"], "denyOut": [DENY]}, {**FOUR, "SNI": https("both.example", f"--resolve both.example:443:{B}"),
+    "23": ({"allowOut": ["both.example"], "denyOut": [DENY]}, {**FOUR, "SNI": f"curl -sS --max-time 10 --resolve both.example:443:{B} https://both.example/",
                                                               "none": f"openssl s_client -noservername -connect {A}:443 </dev/null"}, {"SNI"}),
     "25": ({"allowOut": ["both.example"], "denyOut": [DENY]}, PLAIN_HTTP, {"same"}),
     "26": ({"allowOut": [DNS], "denyOut": [DENY]}, LOOKUPS, {"there", "by TCP", "elsewhere NXDOMAIN"}),

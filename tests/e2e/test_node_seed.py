@@ -77,7 +77,7 @@ def test_every_curl(node):
 
 PLAIN = {name: ALL[name] for name in ("listed", "other", "third", "name")}
 PRIVATE = {"private": tls("10.9.9.9"), "metadata": tls("169.254.169.254"), "host": "curl -sS --max-time 10 http://192.0.2.2:9100/",
-           "private name": https("private.example", "-k"), **PLAIN}
+           "private name": ("-k", "https://private.example/"), **PLAIN}
 RULES = [
     # "Node-level deny?" comes before everything.
     ({"allowOut": ["10.0.0.0/8", "169.254.0.0/16", "192.0.2.2/32", "private.example"], "denyOut": ["0.0.0.0/0"]}, set()),
