@@ -11,13 +11,16 @@
 // the command's; if they come before that, everything is removed first.
 #include <errno.h>
 #include <event2/event.h>
+#include <linux/magic.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -156,10 +159,23 @@ static void container_gone(evutil_socket_t fd, short what, void *data) {
     event_base_loopbreak(run->run.base);
 }
 
+// A pipe of root's is between root's programs, which open what they like; and a terminal that we have made is the command's.
+static unsigned container_own(const int streams[3]) {
+    unsigned own = 0;
+    for (int i = 0; i < 3; i++) {
+        struct statfs files;
+        struct stat status;
+        bool pipe = fstatfs(streams[i], &files) == 0 && files.f_type == PIPEFS_MAGIC && fstat(streams[i], &status) == 0 &&
+                    status.st_uid == 0;
+        if (pipe || streams[i] > STDERR_FILENO) own |= 1U << i;
+    }
+    return own;
+}
+
 static int container_command(struct container_run *run, const int streams[3], struct error *err) {
     const struct daemon_run *options = run->run.options;
     const struct sandbox_exec exec = {.argv = options->argv ? options->argv : run->image.argv,
-                                      .stdio = {streams[0], streams[1], streams[2]}};
+                                      .stdio = {streams[0], streams[1], streams[2]}, .own = container_own(streams)};
     return sandbox_container_exec(run->container, &exec, &run->pid, err);
 }
 

@@ -178,7 +178,7 @@ static int shim_exec_start(struct shim_exec *exec, const json_t *object, const i
     const struct sandbox_exec command = {.argv = argv, .environment = environment,
                                          .cwd = json_string_value(json_object_get(object, "cwd")),
                                          .user = json_string_value(json_object_get(object, "user")),
-                                         .stdio = {fds[0], fds[1], fds[2]}};
+                                         .stdio = {fds[0], fds[1], fds[2]}, .own = 7};
     if (!argv || !argv[0] || !environment) return error_set(err, -EINVAL, "a command is a list of at least one string");
     int rc = sandbox_container_exec(exec->shim->container, &command, &exec->pid, err);
     if (rc < 0) return rc;

@@ -135,6 +135,33 @@ static int start_command(struct running *running, int status, int fds[5], pid_t 
     return r;
 }
 
+// Who the container's root is for us: the second number of the map's only line.
+static int host_root(pid_t pid, uint32_t *ret_base) {
+    struct buf text = BUF_INIT;
+    char path[64];
+    uint64_t base = 0;
+    snprintf(path, sizeof(path), "/proc/%d/uid_map", pid);
+    int r = buf_read_file(&text, path, 4096);
+    const char *at = r == 0 && text.data ? text.data : "";
+    at += strspn(at, " ");
+    at += strspn(at, "0123456789");
+    at += strspn(at, " ");
+    if (r == 0) r = number_parse(at, strspn(at, "0123456789"), CONTAINER_USERS, UINT32_MAX - CONTAINER_USERS, &base);
+    buf_done(&text);
+    *ret_base = (uint32_t)base;
+    return r;
+}
+
+static int give_streams(const struct running *running, const int streams[3], struct error *err) {
+    uint32_t base = 0;
+    int r = running->exec->own ? host_root(running->container->pid, &base) : 0;
+    for (int i = 0; r == 0 && i < 3; i++) {
+        if (!(running->exec->own & 1U << i) || running->exec->stdio[i] < 0) continue;
+        if (fchown(streams[i], base + running->user.uid, base + running->user.gid) < 0) r = -errno;
+    }
+    return r < 0 ? error_set(err, r, "standard streams cannot be given to the sandbox's user: %s", strerror(-r)) : 0;
+}
+
 static int run_command(struct running *running, pid_t *ret_pid, struct error *err) {
     int pair[2], words, streams[3];
     int r = container_channel(pair, &words, err);
@@ -144,7 +171,8 @@ static int run_command(struct running *running, pid_t *ret_pid, struct error *er
     else r = container_streams(running->exec->stdio, streams, err);
     if (r == 0) {
         int fds[5] = {pair[1], words, streams[0], streams[1], streams[2]};
-        r = start_command(running, pair[0], fds, ret_pid, err);
+        r = give_streams(running, streams, err);
+        if (r == 0) r = start_command(running, pair[0], fds, ret_pid, err);
         pair[1] = fds[0];
         for (int i = 0; i < 3; i++) close(streams[i]);
     }

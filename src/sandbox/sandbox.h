@@ -177,6 +177,8 @@ struct sandbox_exec {
     const char *cwd;          // NULL or "": the container's
     const char *user;         // NULL or "": the container's
     int stdio[3];             // -1: /dev/null. A terminal becomes the controlling one
+    unsigned own;             // bits 1 << 0 to 2: streams that nobody else uses. They become the command's user's, who can then
+                              // open /dev/stdout and its like
 };
 // Runs a command in a container that runs. It is the caller's child, and the leader of a session. Errors as start's; -EBUSY
 // while it is paused.

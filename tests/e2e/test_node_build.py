@@ -6,7 +6,7 @@ import time
 import pytest
 
 from conftest import RUN_TIMEOUT
-from node import IMAGE, node, registry, root_only  # noqa: F401  (the fixture)
+from node import IMAGE, node, registry, root_only  # noqa: F401  (the fixtures)
 
 CURL = "curl -sS -o /dev/null --max-time 10 https://{}/"
 
@@ -35,7 +35,7 @@ def test_steps(node):
     """In their order; variables, folder and user are kept for what comes after, and for sandboxes."""
     status, template = build(node, "steps", steps=[
         step("ENV", "GREETING", "hello"), step("WORKDIR", "/srv/app"), step("RUN", "echo $GREETING > made; id -u >> made"),
-        step("RUN", "id -u >> /tmp/who", "alice"), step("USER", "alice"), step("RUN", "echo on standard error >&2; id -u >> /tmp/who")])
+        step("RUN", "id -u >> /tmp/who", "alice"), step("USER", "alice"), step("RUN", "echo on standard error > /dev/stderr; id -u >> /tmp/who")])
     assert status["status"] == "ready" and any("on standard error" in line for line in status["logs"]), status
     sandbox = node.create("/sandboxes", templateID="steps")
     output = node.exec(sandbox, "cat made /tmp/who; id -u; pwd; echo $GREETING")

@@ -20,7 +20,7 @@ import engine
 import lab as lab_module
 from conftest import Box, assert_nothing_left, leftovers
 from guest import got, since
-from node import CONFIG, Node, image_members, root_only
+from node import CONFIG, image_members, registry, root_only  # noqa: F401  (registry: the fixture)
 
 TOKEN = "labtok_container_5ecret"
 HOME4, OTHER4, V4 = "198.51.100.20", "198.51.100.24", "198.51.100.21"
@@ -36,15 +36,17 @@ class Runner:
                            {"Entrypoint": ["/bin/sh", "-c"], "Cmd": ["id -u; pwd; echo $LAYER"], "User": "alice", "WorkingDir": "/data",
                             "Env": ["PATH=/usr/bin:/bin", "LAYER=base"]})
         self.image = "oci:" + source
-        self.options = ["--image", self.image, "--upstream-ca", lab.ca, "--user", "0"]
+        self.options = ["--image", self.image, "--upstream-ca", lab.ca]
 
     def env(self, env=()):
         return {"PENSTOCK_STATE_FOLDER": self.state, **dict(env)}
 
     def arguments(self, policy, command, kind="container"):
+        """As root inside, unless the image's own command is run or the options say who."""
         if isinstance(policy, dict):
             policy = ["--policy", self.box.policy_file(policy)]
-        return ["run", "--type", kind, *self.options, *policy, *(["--", *command] if command else [])]
+        user = [] if "--user" in policy or not command else ["--user", "0"]
+        return ["run", "--type", kind, *self.options, *user, *policy, *(["--", *command] if command else [])]
 
     def __call__(self, policy, *command, kind="container", env=(), **options):
         """A command, or a text for the image's shell. With its decision log."""
@@ -66,7 +68,8 @@ class Runner:
 
 
 @pytest.fixture(scope="module")
-def run(lab):
+def run(lab, registry):  # noqa: F811
+    lab.service("bound")
     before = leftovers()
     made = Runner(lab)
     yield made
@@ -172,7 +175,6 @@ def test_the_table(box):
 @root_only
 def test_credentials_and_trust(run):
     """Programs of the image trust the gate's CA; the value is nowhere inside, not even by its variable."""
-    run.lab.service("bound")
     policy = {"version": 1, "allow": [{"host": "keys.example"}, {"host": "elsewhere.example"}], "credentials": [
         {"host": "keys.example", "header": "Authorization", "value": "Bearer {secret}", "secret": "env:TOKEN", "variable": "TOKEN"}]}
     script = ("curl -sS -o /dev/null https://keys.example/headers && curl -sS -o /dev/null https://elsewhere.example/headers && "
@@ -192,7 +194,6 @@ def policy_options(run, policy):
 def test_mistral_has_its_three_bindings(run):
     workspace = run.box.file("run-workspace.yaml", "credentials:\n  workspace:\n"
                              "    - {host: keys.example, header: X-Team, secret: 'cmd:echo labtok_team'}\n")
-    run.lab.service("bound")
     policy = {"type": "mistral", "network": "all", "header_bindings": [{"github": {"repos": ["octo/hello"]}}, {"mistral_api": {}}, {"workspace": {}}]}
     script = ("curl -sS -o /dev/null https://api.github.com/repos/octo/hello && curl -sS -o /dev/null https://api.github.com/user; "
               "curl -sS -o /dev/null https://api.mistral.ai/v1/models && curl -sS -o /dev/null https://keys.example/headers")
@@ -210,16 +211,12 @@ def test_mistral_has_its_three_bindings(run):
 @root_only
 def test_the_images_own_command(run):
     """With what it says of user, folder and variables; and instead of them."""
-    run.options = run.options[:-2]
-    try:
-        result = run([])
-        assert result.code == 0 and result.out == "1000\n/data\nbase\n", result
-        result = run(["--user", "0", "--workdir", "/tmp", "--env", "LAYER=mine", "--env", "NOT_THERE"], "id -u; pwd; env")
-        lines = result.out.splitlines()
-        assert result.code == 0 and lines[:2] == ["0", "/tmp"] and "LAYER=mine" in lines and not any("NOT_THERE" in line for line in lines)
-        assert {line.split("=")[0] for line in lines[2:]} <= {"LAYER", "PATH", "HOME", "HOSTNAME", "PWD", "SHLVL"}, result  # none of ours
-    finally:
-        run.options += ["--user", "0"]
+    result = run([])
+    assert result.code == 0 and result.out == "1000\n/data\nbase\n", result
+    result = run(["--user", "0", "--workdir", "/tmp", "--env", "LAYER=mine", "--env", "NOT_THERE"], "id -u; pwd; env")
+    lines = result.out.splitlines()
+    assert result.code == 0 and lines[:2] == ["0", "/tmp"] and "LAYER=mine" in lines and not any("NOT_THERE" in line for line in lines)
+    assert {line.split("=")[0] for line in lines[2:]} <= {"LAYER", "PATH", "HOME", "HOSTNAME", "PWD", "SHLVL"}, result  # none of ours
 
 
 @root_only
@@ -237,10 +234,17 @@ def test_exit_status_and_streams(run, command, code, said):
 
 
 @root_only
+def test_streams_by_their_names(run):
+    """What images log to, whoever the user is."""
+    result = run(["--user", "alice"], "cat /dev/stdin > /dev/stdout; echo err > /dev/stderr; echo more >> /dev/stdout", input=b"typed\n")
+    assert (result.code, result.out, result.err) == (0, "typed\nmore\n", "err\n"), result
+
+
+@root_only
 def test_limits(run):
     """What the kernel has been told, and one of them felt."""
     process = run.start(["--memory", "64m", "--cpus", "1.5", "--pids", "40"],
-                        "/bin/sh", "-c", "i=0; while [ $i -lt 60 ]; do sleep 9 & i=$((i+1)); done; wait")
+                        "/bin/sh", "-c", "(i=0; while [ $i -lt 60 ]; do sleep 9 & i=$((i+1)); done); exec sleep 60")
     said = process.stderr.readline().decode()  # the shell cannot fork any more
     values = {}
     for folder in engine.cgroups():
@@ -368,7 +372,7 @@ def test_terminal(run):
         seen = seen.split(word, 1)[1]
     until(" #")
     assert termios.tcgetattr(slave) != before
-    os.write(master, b"/bin/busybox stty size </dev/tty; sh -c 'echo $TERM-; exec sleep 60'\n")
+    os.write(master, b"/bin/busybox stty size </dev/tty >/dev/stdout; sh -c 'echo $TERM-; exec sleep 60'\n")
     until("33 77")
     until("vt100-")
     os.write(master, b"\x03")
@@ -393,26 +397,20 @@ def test_terminal(run):
 # ---- where images come from ----
 
 @root_only
-def test_images_of_a_registry(run):
+def test_images_of_a_registry(run, registry):  # noqa: F811
     """The node's configuration says how registries are reached; an archive is a file of this host."""
-    registry = Node(run.lab, run.box.program)
-    try:
-        registry.start_registry()
-        archive = os.path.join(run.folder, "tool.tar")
-        source = os.path.join(run.folder, "small")
-        engine.write_image(source, [engine.layer(engine.busybox())], {"Cmd": ["id", "-u"], "Env": ["PATH=/bin"], "User": "alice"})
-        subprocess.run(["skopeo", "--insecure-policy", "copy", "-q", "--dest-tls-verify=false", f"oci:{source}:latest",
-                        f"docker://{registry.registry_name}/library/tool:latest"], check=True)
-        subprocess.run(["skopeo", "--insecure-policy", "copy", "-q", f"oci:{source}:latest", f"docker-archive:{archive}:tool:latest"],
-                       check=True, stdout=subprocess.DEVNULL)
-        config = run.box.file("run-node.yaml", CONFIG.format(registry=registry.registry_name))
-        for image in ("tool", "docker://docker.io/library/tool:latest", f"{registry.registry_name}/library/tool", "docker-archive:" + archive):
-            result = run.box.raw("run", "--type", "container", "--image", image, "--node-config", config, env=run.env())
-            assert result.code == 0 and result.out == "1000\n", (image, result)
-        result = run.box.raw("run", "--type", "container", "--image", "missing", "--node-config", config, env=run.env())
-        assert result.code == 125 and 'image "missing"' in result.err and result.err.count("\n") == 1, result
-    finally:
-        registry.stop()
+    archive, source = os.path.join(run.folder, "small.tar"), os.path.join(run.folder, "small")
+    engine.write_image(source, [engine.layer(engine.busybox())], {"Cmd": ["id", "-u"], "Env": ["PATH=/bin"], "User": "alice"})
+    subprocess.run(["skopeo", "--insecure-policy", "copy", "-q", "--dest-tls-verify=false", f"oci:{source}:latest",
+                    f"docker://{registry.name}/library/small:latest"], check=True)
+    subprocess.run(["skopeo", "--insecure-policy", "copy", "-q", f"oci:{source}:latest", f"docker-archive:{archive}:small:latest"],
+                   check=True, stdout=subprocess.DEVNULL)
+    config = run.box.file("run-node.yaml", CONFIG.format(registry=registry.name))
+    for image in ("small", "docker://docker.io/library/small:latest", f"{registry.name}/library/small", "docker-archive:" + archive):
+        result = run.box.raw("run", "--type", "container", "--image", image, "--node-config", config, env=run.env())
+        assert result.code == 0 and result.out == "1000\n", (image, result)
+    result = run.box.raw("run", "--type", "container", "--image", "missing", "--node-config", config, env=run.env())
+    assert result.code == 125 and 'image "missing"' in result.err and result.err.count("\n") == 1, result
 
 
 @root_only
