@@ -20,7 +20,7 @@ import engine
 import lab as lab_module
 from conftest import Box, assert_nothing_left, leftovers
 from guest import got, since
-from node import CONFIG, image_members, registry, root_only  # noqa: F401  (registry: the fixture)
+from node import CONFIG, image_members, registry_of, root_only
 
 TOKEN = "labtok_container_5ecret"
 HOME4, OTHER4, V4 = "198.51.100.20", "198.51.100.24", "198.51.100.21"
@@ -68,7 +68,8 @@ class Runner:
 
 
 @pytest.fixture(scope="module")
-def run(lab, registry):  # noqa: F811
+def run(lab):
+    registry_of(lab)
     lab.service("bound")
     before = leftovers()
     made = Runner(lab)
@@ -397,7 +398,8 @@ def test_terminal(run):
 # ---- where images come from ----
 
 @root_only
-def test_images_of_a_registry(run, registry):  # noqa: F811
+def test_images_of_a_registry(run, lab):
+    registry = registry_of(lab)
     """The node's configuration says how registries are reached; an archive is a file of this host."""
     archive, source = os.path.join(run.folder, "small.tar"), os.path.join(run.folder, "small")
     engine.write_image(source, [engine.layer(engine.busybox())], {"Cmd": ["id", "-u"], "Env": ["PATH=/bin"], "User": "alice"})
