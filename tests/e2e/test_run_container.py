@@ -20,7 +20,7 @@ import engine
 import lab as lab_module
 from conftest import Box, assert_nothing_left, leftovers
 from guest import got, since
-from node import CONFIG, Node, image_members, root_only
+from node import CONFIG, image_members, registry_of, root_only
 
 TOKEN = "labtok_container_5ecret"
 HOME4, OTHER4, V4 = "198.51.100.20", "198.51.100.24", "198.51.100.21"
@@ -395,24 +395,20 @@ def test_terminal(run):
 @root_only
 def test_images_of_a_registry(run):
     """The node's configuration says how registries are reached; an archive is a file of this host."""
-    registry = Node(run.lab, run.box.program)
-    try:
-        registry.start_registry()
-        archive = os.path.join(run.folder, "tool.tar")
-        source = os.path.join(run.folder, "small")
-        engine.write_image(source, [engine.layer(engine.busybox())], {"Cmd": ["id", "-u"], "Env": ["PATH=/bin"], "User": "alice"})
-        subprocess.run(["skopeo", "--insecure-policy", "copy", "-q", "--dest-tls-verify=false", f"oci:{source}:latest",
-                        f"docker://{registry.registry_name}/library/tool:latest"], check=True)
-        subprocess.run(["skopeo", "--insecure-policy", "copy", "-q", f"oci:{source}:latest", f"docker-archive:{archive}:tool:latest"],
-                       check=True, stdout=subprocess.DEVNULL)
-        config = run.box.file("run-node.yaml", CONFIG.format(registry=registry.registry_name))
-        for image in ("tool", "docker://docker.io/library/tool:latest", f"{registry.registry_name}/library/tool", "docker-archive:" + archive):
-            result = run.box.raw("run", "--type", "container", "--image", image, "--node-config", config, env=run.env())
-            assert result.code == 0 and result.out == "1000\n", (image, result)
-        result = run.box.raw("run", "--type", "container", "--image", "missing", "--node-config", config, env=run.env())
-        assert result.code == 125 and 'image "missing"' in result.err and result.err.count("\n") == 1, result
-    finally:
-        registry.stop()
+    registry = registry_of(run.lab)
+    archive = os.path.join(run.folder, "small.tar")
+    source = os.path.join(run.folder, "small")
+    engine.write_image(source, [engine.layer(engine.busybox())], {"Cmd": ["id", "-u"], "Env": ["PATH=/bin"], "User": "alice"})
+    subprocess.run(["skopeo", "--insecure-policy", "copy", "-q", "--dest-tls-verify=false", f"oci:{source}:latest",
+                    f"docker://{registry.name}/library/small:latest"], check=True)
+    subprocess.run(["skopeo", "--insecure-policy", "copy", "-q", f"oci:{source}:latest", f"docker-archive:{archive}:small:latest"],
+                   check=True, stdout=subprocess.DEVNULL)
+    config = run.box.file("run-node.yaml", CONFIG.format(registry=registry.name))
+    for image in ("small", "docker://docker.io/library/small:latest", f"{registry.name}/library/small", "docker-archive:" + archive):
+        result = run.box.raw("run", "--type", "container", "--image", image, "--node-config", config, env=run.env())
+        assert result.code == 0 and result.out == "1000\n", (image, result)
+    result = run.box.raw("run", "--type", "container", "--image", "missing", "--node-config", config, env=run.env())
+    assert result.code == 125 and 'image "missing"' in result.err and result.err.count("\n") == 1, result
 
 
 @root_only

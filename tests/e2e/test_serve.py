@@ -286,8 +286,8 @@ def test_an_ordinary_user_is_told(lab):
 def reload(node, egress, more="", good=True):
     """Writes it and waits until the daemon has said what it thinks of it."""
     before = node.said().count("the configuration ")
-    node.write_config(f"network:\n  egress: {egress}\nimages:\n  mirrors: [docker.io={node.registry_name}]\n"
-                      f"  plain_http: [\"{node.registry_name}\"]\n{more}")
+    node.write_config(f"network:\n  egress: {egress}\nimages:\n  mirrors: [docker.io={node.registry.name}]\n"
+                      f"  plain_http: [\"{node.registry.name}\"]\n{more}")
     node.daemon.send_signal(signal.SIGHUP)
     end = time.monotonic() + PATIENCE
     while node.said().count("the configuration ") == before:
