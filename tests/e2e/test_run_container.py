@@ -67,6 +67,7 @@ class Runner:
 
 @pytest.fixture(scope="module")
 def run(lab):
+    registry_of(lab)
     before = leftovers()
     made = Runner(lab)
     yield made
