@@ -117,8 +117,8 @@ uint32_t node_guard_users(const struct node *node);
 int node_guard_load(const struct node *node, const struct node_config *config, struct error *err);
 // From now on they come back when somebody takes them away.
 int node_guard_watch(struct node *node, struct error *err);
-// Takes them away, unless there are sandboxes, which live on.
-void node_guard_leave(struct node *node);
+// Takes them away, unless there are sandboxes, which live on. known: all of them have been found.
+void node_guard_leave(struct node *node, bool known);
 
 // ---- node_call.c, node_template.c ----
 

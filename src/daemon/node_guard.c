@@ -141,11 +141,11 @@ static void guard_unwatch(struct node *node) {
     close(fd);
 }
 
-void node_guard_leave(struct node *node) {
+void node_guard_leave(struct node *node, bool known) {
     guard_unwatch(node);
     char name[GUARD_NAME_SIZE];
     struct error err = {0};
-    if (!node_guard_users(node) || node->sandbox_count > 0) return;
+    if (!known || !node_guard_users(node) || node->sandbox_count > 0) return;
     guard_name(node, name);
     if (guard_remove(name, &err) < 0) fprintf(stderr, "penstock: %s\n", err.text);
 }

@@ -36,6 +36,8 @@ static int reconcile_one(struct node *node, const char *id, struct error *err) {
     return rc;
 }
 
+#define RECONCILE_WAIT_S 5
+
 typedef int reconcile_folder(struct node *node, const char *name, const char *path, struct error *err);
 
 static int reconcile_folders(struct node *node, const char *name, reconcile_folder *each, struct error *err) {
@@ -66,6 +68,32 @@ static int reconcile_layer(struct node *node, const char *name, const char *path
     return used < 0 ? used : 0;
 }
 
+static bool reconcile_is_waiting(const struct node *node) {
+    LIST_FOREACH(&node->sandboxes, at) {
+        const struct node_sandbox *sandbox = LIST_ENTRY(at, struct node_sandbox, list);
+        if (sandbox->adopted && !sandbox->up && !sandbox->ending) return true;
+    }
+    return false;
+}
+
+static void reconcile_late(evutil_socket_t fd, short what, void *data) {
+    (void)fd, (void)what;
+    *(bool *)data = true;
+}
+
+// Until those that run on have answered, so that nobody is told that there is no such sandbox; one that is busy is not waited
+// for longer than this.
+static int reconcile_await(struct node *node, struct error *err) {
+    static const struct timeval patience = {.tv_sec = RECONCILE_WAIT_S};
+    bool late = false;
+    struct event *timer = evtimer_new(node->base, reconcile_late, &late);
+    if (!timer || event_add(timer, &patience) < 0) late = true;
+    while (!late && reconcile_is_waiting(node) && event_base_loop(node->base, EVLOOP_ONCE) == 0 && !event_base_got_break(node->base))
+        continue;
+    if (timer) event_free(timer);
+    return event_base_got_break(node->base) ? error_set(err, -EINTR, "ended before it had begun") : 0;
+}
+
 int node_reconcile(struct node *node, struct error *err) {
     const struct store_filter all = {.ascending = true};
     struct reconcile reconcile = {0};
@@ -74,5 +102,6 @@ int node_reconcile(struct node *node, struct error *err) {
     for (size_t i = 0; rc == 0 && i < reconcile.count; i++) rc = reconcile_one(node, reconcile.ids[i], err);
     free(reconcile.ids);
     if (rc == 0) rc = reconcile_folders(node, "sandboxes", reconcile_hidden, err);
-    return rc == 0 ? reconcile_folders(node, "layers", reconcile_layer, err) : rc;
+    if (rc == 0) rc = reconcile_folders(node, "layers", reconcile_layer, err);
+    return rc == 0 ? reconcile_await(node, err) : rc;
 }

@@ -548,7 +548,7 @@ static void node_spare_due(evutil_socket_t fd, short what, void *data) {
     struct node *node = data;
     struct error err = {0};
     AUTO_FREE char *parent = NULL;
-    if (node->starting > 0 || node->spare.fd >= 0) return;
+    if (!node_guard_users(node) || node->starting > 0 || node->spare.fd >= 0) return;
     int rc = asprintf(&parent, "%s/sandboxes", node->state) < 0 ? error_set(&err, -ENOMEM, "out of memory")
                                                                : shim_spare_start(&node->spare, parent, node_guard_users(node), &err);
     if (rc < 0) fprintf(stderr, "penstock: %s\n", err.text);

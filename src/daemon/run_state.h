@@ -45,7 +45,7 @@ struct run {
 
 // ---- run_watch.c: from start to end ----
 
-// Keeper and gate are started, and wait until it is known what for. May be called before run_init.
+// Keeper, with its namespaces, and gate are started, and wait until it is known what for. May be called before run_init.
 int run_start_ahead(struct run *run, struct error *err);
 void run_stop_ahead(struct run *run);
 // Nothing more is running after it: options and name outlive the run.

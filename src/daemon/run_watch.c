@@ -289,7 +289,9 @@ static void run_prepare_fields(struct run *run) {
 
 int run_start_ahead(struct run *run, struct error *err) {
     run_prepare_fields(run);
+    const struct ipc_keeper_enter enter = {.uid = run->spec.identity.uid, .gid = run->spec.identity.gid};
     int rc = run_start_role(run, ROLE_KEEPER, err);
+    if (rc == 0) rc = role_send(&run->roles[ROLE_KEEPER], IPC_KEEPER_ENTER, &enter, sizeof(enter), NULL, 0, err);
     return rc < 0 ? rc : run_start_role(run, ROLE_GATE, err);
 }
 

@@ -34,6 +34,7 @@ struct serve {
     struct event *events[3];
     char state[PATH_MAX];
     char *config, *upstream_ca;
+    bool knows_all; // its sandboxes have been found
     int lock;
 };
 
@@ -275,6 +276,7 @@ static int serve_start(struct serve *serve, struct error *err) {
     if (rc == 0) rc = node_guard_load(node, &node->config, err); // before any gate
     if (rc == 0) rc = node_guard_watch(node, err);
     if (rc == 0) rc = node_reconcile(node, err);
+    serve->knows_all = rc == 0;
     if (rc == 0) rc = serve_listen(serve, err);
     if (rc == 0) node_prepare(node);
     if (rc == 0) serve_notify("READY=1");
@@ -312,7 +314,7 @@ int daemon_serve(const struct daemon_serve *options) {
     for (size_t i = 0; i < ARRAY_LENGTH(serve.events); i++)
         if (serve.events[i]) event_free(serve.events[i]);
     api_free(serve.node.api);
-    if (serve.node.state) node_guard_leave(&serve.node);
+    node_guard_leave(&serve.node, serve.knows_all);
     node_free(&serve.node);
     store_close(serve.node.store);
     if (serve.node.base) event_base_free(serve.node.base);

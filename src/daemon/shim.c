@@ -193,7 +193,9 @@ static bool shim_wait(struct shim *shim, char *folder) {
     struct channel_message message;
     struct error err = {0};
     if (*name != SHIM_SPARE) return true;
-    if (run_start_ahead(&shim->run, &err) == 0 && channel_wait(SHIM_CHANNEL, -1, buffer, sizeof(buffer), &message) == 1 &&
+    int rc = run_start_ahead(&shim->run, &err);
+    if (rc == 0) sandbox_container_ahead();
+    if (rc == 0 && channel_wait(SHIM_CHANNEL, -1, buffer, sizeof(buffer), &message) == 1 &&
         message.type == IPC_SHIM_BEGIN && strlen(message.body) == strlen(name)) {
         memcpy(name, message.body, strlen(name));
         return true;

@@ -58,7 +58,7 @@ struct keeper {
     uint32_t name_count;      // the highest index that is mapped, and one
     uint32_t replay;          // the next index to send to the gate
     bool replaying;
-    bool over;
+    bool entered, over;
     _Alignas(max_align_t) char buffer[CHANNEL_BUFFER_SIZE];
 };
 
@@ -316,9 +316,15 @@ static int keeper_ready(struct keeper *keeper, struct error *err) {
     return result < 0 ? error_set(err, result, "cannot tell main that the sandbox's network is ready: %s", strerror(-result)) : 0;
 }
 
+static int keeper_enter(struct keeper *keeper, uint32_t uid, uint32_t gid, struct error *err) {
+    if (keeper->entered) return 0;
+    keeper->entered = true;
+    int result = namespace_enter(uid, gid, err);
+    return result < 0 ? result : keeper_tell_namespaces(keeper, err);
+}
+
 static int keeper_setup(struct keeper *keeper, const struct ipc_keeper_start *start, struct error *err) {
-    int result = namespace_enter(start->uid, start->gid, err);
-    if (result == 0) result = keeper_tell_namespaces(keeper, err);
+    int result = keeper_enter(keeper, start->uid, start->gid, err);
     if (result == 0) result = skeleton_sysctl(start->gid, err);
     if (result == 0) result = skeleton_buffers_open(keeper->buffers, err);
     if (result == 0) result = keeper_skeleton(keeper, start, err);
@@ -367,6 +373,13 @@ int keeper_main(int channel) {
     keeper->names = calloc(IPC_MAPPINGS_MAX, NAME_SIZE); // pages that no name uses cost nothing
 
     int result = channel_wait(channel, -1, keeper->buffer, sizeof(keeper->buffer), &message);
+    if (result == 1 && message.type == IPC_KEEPER_ENTER) {
+        struct ipc_keeper_enter enter;
+        memcpy(&enter, message.body, sizeof(enter));
+        result = keeper_enter(keeper, enter.uid, enter.gid, &err);
+        if (result < 0) keeper_report(keeper, &err);
+        else result = channel_wait(channel, -1, keeper->buffer, sizeof(keeper->buffer), &message);
+    }
     if (result == 1 && message.type == IPC_KEEPER_START && keeper->names) {
         struct ipc_keeper_start start;
         memcpy(&start, message.body, sizeof(start));

@@ -136,17 +136,53 @@ static int launch(struct sandbox_container *container, struct container_plan *pl
     return r == 0 ? container_verify(container->pid, 0, plan->net_namespace, err) : r;
 }
 
+struct users { // that nobody else has
+    uint32_t base;
+    int claim, map;
+};
+
+static struct users users_ahead = {.claim = -1, .map = -1};
+
+static int take_users(struct users *ret_users, struct error *err) {
+    if (users_ahead.map >= 0) {
+        *ret_users = users_ahead;
+        users_ahead.map = users_ahead.claim = -1;
+        return 0;
+    }
+    struct users users = {.claim = -1, .map = -1};
+    int r = container_range_claim(&users.base, &users.claim, err);
+    if (r < 0) return r;
+    const struct user_map map = {.uid = CONTAINER_DISK_BASE, .uid_to = users.base, .gid = CONTAINER_DISK_BASE, .gid_to = users.base,
+                                 .count = CONTAINER_USERS};
+    users.map = user_map_open(&map);
+    if (users.map < 0) {
+        close(users.claim);
+        return error_set(err, users.map, "no numbers of users for the sandbox: %s; allow user namespaces, and run penstock where "
+                         "all numbers are mapped", strerror(-users.map));
+    }
+    *ret_users = users;
+    return 0;
+}
+
+void sandbox_container_ahead(void) {
+    struct users users;
+    struct error ignored;
+    if (geteuid() == 0 && users_ahead.map < 0 && take_users(&users, &ignored) == 0) users_ahead = users;
+}
+
 static int create(struct sandbox_container *container, const struct sandbox_container_spec *spec, int net_namespace, struct error *err) {
     struct container_plan plan = {.spec = spec, .map = -1, .net_namespace = net_namespace, .words = -1, .root = -1, .files = -1};
-    int r = container_range_claim(&plan.base, &container->claim, err);
-    if (r == 0) r = make_folders(spec, err);
+    struct users users;
+    int r = take_users(&users, err);
     if (r < 0) return r;
-    const struct user_map map = {.uid = CONTAINER_DISK_BASE, .uid_to = plan.base, .gid = CONTAINER_DISK_BASE, .gid_to = plan.base,
-                                 .count = CONTAINER_USERS};
-    plan.map = user_map_open(&map);
-    if (plan.map < 0)
-        return error_set(err, plan.map, "no numbers of users for the sandbox: %s; allow user namespaces, and run penstock where "
-                         "all numbers are mapped", strerror(-plan.map));
+    container->claim = users.claim;
+    plan.base = users.base;
+    plan.map = users.map;
+    r = make_folders(spec, err);
+    if (r < 0) {
+        close(plan.map);
+        return r;
+    }
     r = launch(container, &plan, err);
     close(plan.map);
     return r;

@@ -157,6 +157,8 @@ struct sandbox_container_spec {
 };
 #define SANDBOX_PIDS_MAX 4096
 
+// What every container needs is made ready for the next create; if that fails it is made then.
+void sandbox_container_ahead(void);
 struct sandbox_container;
 // The container is made and waits; nothing of the image has run. It is the caller's child (PR_SET_CHILD_SUBREAPER is set): wait
 // for its pid. Users inside are a range of numbers that nobody else on this host has. Call it from a process with one thread.

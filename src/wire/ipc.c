@@ -288,6 +288,7 @@ static const struct {
     bool fds_any;      // unless any number up to fds will do
 } messages[IPC_TYPE_COUNT] = {
     [IPC_ERROR] = {sizeof(struct ipc_error), 0, true, false, check_error},
+    [IPC_KEEPER_ENTER] = {sizeof(struct ipc_keeper_enter), 0, true, false, NULL},
     [IPC_KEEPER_START] = {sizeof(struct ipc_keeper_start), 1, true, false, check_keeper_start, .fds_any = true},
     [IPC_KEEPER_NAMESPACES] = {0, 2, true, false, NULL},
     [IPC_KEEPER_READY] = {sizeof(struct ipc_keeper_ready), 0, true, false, check_keeper_ready},

@@ -16,6 +16,7 @@
 enum ipc_type {
     IPC_ERROR = 1,        // any -> main: struct ipc_error, then the process ends
     // keeper
+    IPC_KEEPER_ENTER,     // main -> keeper, if START is not known yet: struct ipc_keeper_enter
     IPC_KEEPER_START,     // main -> keeper: struct ipc_keeper_start; descriptor, or none: as IPC_KEEPER_GATE, for the first gate
     IPC_KEEPER_NAMESPACES, // keeper -> main: no body; descriptors: user namespace, network namespace: there is nothing in them
     IPC_KEEPER_READY,     // keeper -> main: struct ipc_keeper_ready: the skeleton is built
@@ -123,6 +124,10 @@ struct ipc_error {
 struct ipc_ports {
     uint32_t count;
     uint16_t ports[IPC_PORTS_MAX];
+};
+
+struct ipc_keeper_enter {
+    uint32_t uid, gid; // as in ipc_keeper_start
 };
 
 struct ipc_keeper_start {

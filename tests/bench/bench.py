@@ -12,6 +12,7 @@ import arena
 import idle_bench
 import intercept_bench
 import name_bench
+import node_bench
 import proxy_bench
 import start_bench
 import update_bench
@@ -25,6 +26,7 @@ def verdict(path, options, ratios):
 SECTIONS = {
     "verdict": verdict,            # cost of a decision by the number of entries
     "start": start_bench.start,    # penstock run against bubblewrap
+    "node": node_bench.node,       # a sandbox of a node against bare crun
     "proxy": proxy_bench.proxies,  # by name, against nginx, HAProxy and the direct path
     "user": proxy_bench.user,      # as an ordinary user, against pasta and slirp4netns
     "idle": idle_bench.idle,       # what an idle connection costs

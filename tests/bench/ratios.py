@@ -34,6 +34,8 @@ TARGETS = {
     "intercept_p99_vs_haproxy": ("<=", 1.2), "intercept_p99_vs_mitmproxy": ("<=", 0.5), "intercept_idle_kib_each": ("<=", 64),
     # another policy under a thousand connections
     "update_1000_vs_nft": ("<=", 0.1), "update_10000_vs_nft": ("<=", 0.1),
+    # a node: a warm start, and what an idle sandbox holds
+    "node_start_vs_crun": ("<=", 1.25), "node_gate_keeper_mib": ("<=", 3.0),
     # start
     "start_user_vs_bwrap": ("<=", 1.5), "start_root_vs_bwrap": ("<=", 1.5), "start_names_vs_bwrap": ("<=", 1.5),
 }

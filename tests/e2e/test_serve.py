@@ -16,7 +16,7 @@ import pytest
 
 import lab as lab_module
 import zone
-from node import KEY, Node, free_port, node, probe, root_only, tls  # noqa: F401 (a fixture)
+from node import KEY, Node, free_port, node, probe, registry, root_only, tls  # noqa: F401 (a fixture)
 
 PROGRAM = os.environ.get("PENSTOCK") or os.path.join(lab_module.PROJECT, "build", "penstock")
 UNIT = os.path.join(lab_module.PROJECT, "systemd", "penstock.service.in")
@@ -390,9 +390,9 @@ def test_guardrails_of_running_sandboxes(node):
     node.daemon.kill()
     node.daemon.wait()
     assert dial_as(gate[0], PRIVATE, 443) == "ECONNREFUSED"
-    reload_config = "{always_denied: [" + PUBLIC + "], always_allowed: [127.0.0.0/8]}"
-    node.write_config(f"network:\n  egress: {reload_config}\n")
-    node.serve()
+    # With other variables, which a shim has never had in its environment.
+    node.write_config("network: {}\n")
+    node.serve(wrap=["env", f"PENSTOCK_NETWORK_EGRESS_ALWAYS_DENIED={PUBLIC}", "PENSTOCK_NETWORK_EGRESS_ALWAYS_ALLOWED=127.0.0.0/8"])
     for sandbox in rows.values():
         await_reach(node, sandbox, PROBES, {"other", "private"})
     assert dial_as(gate[0], PUBLIC, 443) == "ECONNREFUSED" and dial_as(gate[0], PRIVATE, 443) == "open"
@@ -431,7 +431,28 @@ def test_servers_and_limits_of_running_sandboxes(node):
     assert "limit_exceeded" in [line["reason"] for line in node.decisions(sandbox, "?denied=1")]
     answer = node.call("POST", "/sandboxes-cold", {"image": "tool", "memoryMB": 512})
     assert answer.status == 400 and "node.max_memory_mb: 256" in answer.message, answer
+    reload(node, "{}", "node: {sandboxes: 1}\n")
+    answer = node.call("POST", "/sandboxes-cold", {"image": "tool"})
+    assert answer.status == 503 and "node.sandboxes" in answer.message, answer
     node.remove(sandbox)
+    reload(node, "{}")
+
+
+@root_only
+def test_guardrails_of_a_template_that_is_built(node):
+    reload(node, "{always_denied: []}")
+    made = node.good("POST", "/v3/templates", {"name": "guarded"}, (202,)).json
+    path = f"/templates/{made['templateID']}/builds/{made['buildID']}"
+    script = (f"echo begun; for i in $(seq 200); do {tls(PUBLIC)} || exit 0; sleep 0.1; done; exit 1")
+    node.good("POST", "/v2" + path, {"fromImage": "tool", "network": {"allowOut": ["0.0.0.0/0"]},
+                                     "steps": [{"type": "RUN", "args": [script]}]}, (202,))
+    end = time.monotonic() + PATIENCE
+    while "begun" not in node.good("GET", path + "/status", status=(200,)).text:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    reload(node, f"{{always_denied: [{PUBLIC}]}}")
+    status = node.await_build(path)
+    assert status["status"] == "ready", status
     reload(node, "{}")
 
 
