@@ -6,7 +6,7 @@ import threading
 import time
 
 import zone
-from node import IMAGE, PATIENCE, https, node, probe, registry, root_only  # noqa: F401 (a fixture)
+from node import IMAGE, PATIENCE, https, node, probe, root_only  # noqa: F401 (a fixture)
 
 ALTERNATIONS = 120
 NAMED = {"allowOut": ["v4.example"], "denyOut": ["0.0.0.0/0", "::/0"]}

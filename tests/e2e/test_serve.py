@@ -16,7 +16,7 @@ import pytest
 
 import lab as lab_module
 import zone
-from node import KEY, Node, free_port, node, probe, registry, root_only, tls  # noqa: F401 (a fixture)
+from node import KEY, Node, free_port, node, probe, root_only, tls  # noqa: F401 (a fixture)
 
 PROGRAM = os.environ.get("PENSTOCK") or os.path.join(lab_module.PROJECT, "build", "penstock")
 UNIT = os.path.join(lab_module.PROJECT, "systemd", "penstock.service.in")
