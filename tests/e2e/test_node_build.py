@@ -6,7 +6,7 @@ import time
 import pytest
 
 from conftest import RUN_TIMEOUT
-from node import IMAGE, node, root_only  # noqa: F401  (the fixtures)
+from node import IMAGE, node, root_only  # noqa: F401  (the fixture)
 
 CURL = "curl -sS -o /dev/null --max-time 10 https://{}/"
 

@@ -398,10 +398,11 @@ def test_terminal(run):
 # ---- where images come from ----
 
 @root_only
-def test_images_of_a_registry(run, lab):
-    registry = registry_of(lab)
+def test_images_of_a_registry(run):
     """The node's configuration says how registries are reached; an archive is a file of this host."""
-    archive, source = os.path.join(run.folder, "small.tar"), os.path.join(run.folder, "small")
+    registry = registry_of(run.lab)
+    archive = os.path.join(run.folder, "small.tar")
+    source = os.path.join(run.folder, "small")
     engine.write_image(source, [engine.layer(engine.busybox())], {"Cmd": ["id", "-u"], "Env": ["PATH=/bin"], "User": "alice"})
     subprocess.run(["skopeo", "--insecure-policy", "copy", "-q", "--dest-tls-verify=false", f"oci:{source}:latest",
                     f"docker://{registry.name}/library/small:latest"], check=True)
