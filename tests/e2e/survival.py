@@ -233,6 +233,8 @@ class Strike:
 
     def end(self):
         """Lets all go on. Whether it struck, and how many calls there were."""
-        out = self.process.communicate("", TIMEOUT)[0].split()
+        self.process.stdin.close()
+        out = self.process.stdout.read().split()  # some of it may have been read with "ready"
+        self.process.wait(TIMEOUT)
         assert "counted" in out, (self.process.args, self.process.returncode, out)
         return "struck" in out, int(out[out.index("counted") + 1])
