@@ -215,6 +215,7 @@ class Things:
 
     def differences(self):
         now = self.look()
+        now["cgroups"] = sorted(set(now["cgroups"]) | set(self.before["cgroups"]))  # one that another lab took away is no loss
         return {key: (now[key], before) for key, before in self.before.items() if now[key] != before}
 
     def check(self, what=""):
@@ -233,6 +234,8 @@ class Strike:
 
     def end(self):
         """Lets all go on. Whether it struck, and how many calls there were."""
-        out = self.process.communicate("", TIMEOUT)[0].split()
+        self.process.stdin.close()
+        out = self.process.stdout.read().split()  # some of it may have been read with "ready"
+        self.process.wait(TIMEOUT)
         assert "counted" in out, (self.process.args, self.process.returncode, out)
         return "struck" in out, int(out[out.index("counted") + 1])
