@@ -353,7 +353,7 @@ def test_guardrails_of_running_sandboxes(node):
         "native": node.create(policy={"version": 1, "allow": [{"cidr": cidr} for cidr in ("198.51.100.0/24", "203.0.113.0/24", "10.0.0.0/8")]}),
     }
     gate = gates()
-    assert len(gate) == 2 and all(0x74000000 <= user < 0x80000000 for user in gate), gate
+    assert len(gate) in (2, 3) and all(0x74000000 <= user < 0x80000000 for user in gate), gate  # one more may wait for the next sandbox
     for sandbox in rows.values():
         await_reach(node, sandbox, PROBES, set(PROBES))
 
