@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -186,6 +187,14 @@ static int shim_lock(struct error *err) {
     return error_set(err, -EBUSY, "the sandbox's folder is being removed: %s", strerror(errno));
 }
 
+// The kernel ends us when the daemon ends, from here on: whether it is still there is asked after that. Until we are up: what is
+// half made is nobody's.
+static bool shim_tie(void) {
+    struct pollfd daemon = {.fd = SHIM_CHANNEL};
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    return poll(&daemon, 1, 0) == 0; // POLLHUP
+}
+
 // Of a spare one. False: the daemon has no use for us.
 static bool shim_wait(struct shim *shim, char *folder) {
     static _Alignas(max_align_t) uint8_t buffer[CHANNEL_BUFFER_SIZE];
@@ -211,9 +220,8 @@ int shim_main(char *folder, uint32_t users) {
     list_init(&shim.execs);
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_CHILD_SUBREAPER, 1); // the container's first process becomes ours
-    prctl(PR_SET_PDEATHSIG, SIGKILL); // until it is up: what is half made is nobody's
     fcntl(SHIM_CHANNEL, F_SETFD, FD_CLOEXEC);
-    if (!strchr(folder, '/') || !shim_wait(&shim, folder)) return 1;
+    if (!strchr(folder, '/') || !shim_tie() || !shim_wait(&shim, folder)) return 1;
     int rc = chdir(folder) < 0 ? error_set(&err, -errno, "%s: %s", folder, strerror(errno)) : 0;
     if (rc == 0) rc = shim_lock(&err);
     if (rc == 0) rc = shim_start(&shim, folder, &err);

@@ -35,12 +35,14 @@ static int namespace_of_child(pid_t pid, const struct user_map *map) {
     return fd < 0 ? -errno : fd;
 }
 
-// The child lives only until the descriptor is open.
+// The child lives only until the descriptor is open, or we do: it says that it is ready to nobody but us, and the kernel has been
+// told before.
 int user_map_open(const struct user_map *map) {
     int ready[2];
     if (pipe2(ready, O_CLOEXEC) < 0) return -errno;
     pid_t pid = fork();
     if (pid == 0) {
+        close(ready[0]);
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         char byte = unshare(CLONE_NEWUSER) == 0;
         if (write(ready[1], &byte, 1) == 1) pause();
