@@ -252,6 +252,52 @@ def one_layer(station, what):
     wait_for(lambda: len(station.node.layers()) == 1, lambda: f"{what}: {station.node.layers()} {station.node.said()}", 10)
 
 
+# ---- who has just started a process is killed ----
+
+def start_spare(station):
+    station.node.delete(station.create())  # takes the one that there is
+
+
+def start_shim(station):
+    do_create(station, None)
+
+
+def run_command(station):
+    with contextlib.suppress(AssertionError):  # it says that the sandbox has ended
+        station.node.exec(station.target, "true")
+
+
+# What starts them; who is hit, and whether it is there before; how many it starts; whether there is a spare shim when it begins.
+PARENTS = [("spare shim", start_spare, "@shim", 3, True), ("shim", start_shim, "@shim", 4, False), ("command", run_command, "shim", 1, True),
+           ("daemon", start_shim, "self", 1, False)]
+
+
+@root_only
+@pytest.mark.parametrize("name,action,word,count,spare", PARENTS, ids=[row[0] for row in PARENTS])
+def test_a_process_that_has_just_been_started_ends_with_who_started_it(station, name, action, word, count, spare):
+    for nth in range(1, count + 1):
+        what = f"{name} killed with its child {nth}"
+        station.node.delete(station.create())
+        station.target = station.create() if word == "shim" else None
+        wait_for(station.node.spare, "a spare shim")
+        if not spare:
+            station.node.no_spare()
+        strike = Strike(part_of(station, station.target, word) if word == "shim" else station.node.process.pid,
+                        "self" if word == "shim" else word, nth, "orphan")
+        thread = threading.Thread(target=action, args=[station])
+        thread.start()
+        assert strike.hears(), (what, strike.end(), station.node.said())
+        strike.end()
+        if word == "self":
+            station.node.end(9)
+        thread.join()
+        if word == "self":
+            station.node.start()
+        wait_for(lambda: not station.node.strays(), lambda: f"{what}: {station.node.strays()}", 10)
+        station.settle(what)
+        station.clear()
+
+
 # ---- another process is killed ----
 
 PARTS = [("@shim", 6), ("@keeper", 3), ("@gate", 3), ("crun", 3)]
