@@ -158,11 +158,11 @@ static int shim_watch(struct shim *shim, struct error *err) {
 }
 
 static void shim_end(struct shim *shim) {
-    shim_end_commands(shim);
     struct event *events[] = {shim->end_event, shim->term_event};
     for (size_t i = 0; i < ARRAY_LENGTH(events); i++)
         if (events[i]) event_free(events[i]);
     sandbox_container_free(shim->container);
+    shim_forget_commands(shim);
     if (shim->run.options) run_close(&shim->run); // the gate's last counters go to the daemon
     else if (shim->run.prepared) run_stop_ahead(&shim->run);
     shim_hang_up(shim);

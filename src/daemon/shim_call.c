@@ -354,13 +354,8 @@ int shim_listen(struct shim *shim, struct error *err) {
     return 0;
 }
 
-void shim_end_commands(struct shim *shim) {
-    LIST_FOREACH(&shim->execs, node) {
-        struct shim_exec *exec = LIST_ENTRY(node, struct shim_exec, list);
-        kill(exec->pid, SIGKILL);
-        waitpid(exec->pid, NULL, 0);
-        shim_exec_free(exec);
-    }
+void shim_forget_commands(struct shim *shim) {
+    LIST_FOREACH(&shim->execs, node) shim_exec_free(LIST_ENTRY(node, struct shim_exec, list));
 }
 
 void shim_hang_up(struct shim *shim) {

@@ -9,6 +9,7 @@ import errno
 import os
 import random
 import shutil
+import signal
 import tempfile
 import threading
 import time
@@ -296,6 +297,31 @@ def test_a_process_that_has_just_been_started_ends_with_who_started_it(station, 
         wait_for(lambda: not station.node.strays(), lambda: f"{what}: {station.node.strays()}", 10)
         station.settle(what)
         station.clear()
+
+
+# ---- shims that do not answer ----
+
+@root_only
+def test_a_shim_that_stands_still_is_ended(station):
+    """Whether it has its socket still or not: it is no longer there for the next daemon."""
+    dumb, lost, running = station.create(), station.create(), station.create()
+    thread = threading.Thread(target=lambda: station.node.call("POST", f"/sandboxes/{running}/exec", {"cmd": ["sleep", "1000"]}))
+    thread.start()
+    wait_for(lambda: any(text.startswith("sleep 1000") for text in engine_module.processes().values()), "it runs")
+    station.node.good("POST", f"/sandboxes/{running}/pause")
+    begin = time.monotonic()
+    station.node.delete(running)
+    assert time.monotonic() - begin < 8, "a paused sandbox with a command is ended by force only"
+    thread.join()
+    for sandbox in (dumb, lost):
+        os.kill(station.node.shim(sandbox), signal.SIGSTOP)
+    os.unlink(os.path.join(station.node.state, "sandboxes", lost, "control.sock"))
+    station.node.end(9)
+    station.node.start()
+    station.node.delete(dumb)
+    station.settle("shims stand still")
+    assert list(station.node.listed()) == [station.kept]
+    wait_for(lambda: not station.node.strays(), lambda: station.node.strays(), 10)
 
 
 # ---- another process is killed ----
