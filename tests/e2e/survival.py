@@ -71,12 +71,17 @@ class Node:
 
     # ---- the daemon ----
 
+    def environment(self):
+        return {**os.environ, "PENSTOCK_API_KEY": KEY, "XDG_STATE_HOME": os.path.join(self.folder, "home")}
+
+    def secret(self, name, value):
+        subprocess.run([penstock(), "secret", "set", name], input=value, text=True, env=self.environment(), check=True)
+
     def start(self, more=()):
         """Returns when it answers."""
-        environment = {**os.environ, "PENSTOCK_API_KEY": KEY}
         with open(self.errors, "ab") as errors:
             self.process = subprocess.Popen([penstock(), "serve", "--config", self.config, "--state", self.state, "--listen",
-                                             f"127.0.0.1:{self.port}", *more], stdin=subprocess.DEVNULL, stderr=errors, env=environment,
+                                             f"127.0.0.1:{self.port}", *more], stdin=subprocess.DEVNULL, stderr=errors, env=self.environment(),
                                             preexec_fn=die_with_parent)
         wait_for(self.answers, self.said, 30)
         return self

@@ -25,6 +25,8 @@ RUNS, SEED = os.environ.get("PENSTOCK_RUNS", ""), os.environ.get("PENSTOCK_RUNS_
 ROOT = "root" in lab_module.kinds()
 FIRST, SECOND, NEVER = "203.0.113.1", "203.0.113.2", "203.0.113.3"
 CYCLES = 20
+NAMED = (f"version: 1\nbase: deny\nallow:\n  - {{cidr: {FIRST}/32}}\n  - {{host: v4.example}}\ncredentials:\n"
+         "  - {host: v4.example, header: X-Key, secret: 'store:struck'}\n")
 
 
 def only(address):
@@ -50,6 +52,7 @@ class Station:
     def __init__(self):
         self.folder = tempfile.mkdtemp(prefix="penstock-survival-", dir="/var/tmp")
         self.registry, self.node = Registry(os.path.join(self.folder, "registry")), Node(self.folder)
+        self.node.secret("struck", "value")
         self.node.start()
         first = self.node.good("POST", "/sandboxes-cold", {"image": "base:one", "timeout": 3600})["sandboxID"]
         self.node.good("POST", f"/sandboxes/{first}/snapshots", {"name": "base"})
@@ -120,6 +123,14 @@ def station(lab):
 
 def do_create(station, _):
     return station.node.call("POST", "/sandboxes", {"templateID": "base", "timeout": 3600, "network": only(FIRST)})
+
+
+def do_create_named(station, _):
+    """One with a name, that it asks for at once, and a credential."""
+    status, answer = station.node.call("POST", "/sandboxes", {"templateID": "base", "timeout": 3600, "policy": NAMED})
+    if status < 300:
+        station.node.call("POST", f"/sandboxes/{answer['sandboxID']}/exec", {"cmd": ["nslookup", "v4.example"]})
+    return status, answer
 
 
 def do_delete(station, sandbox):
@@ -326,7 +337,8 @@ def test_a_shim_that_stands_still_is_ended(station):
 
 # ---- another process is killed ----
 
-PARTS = [("@shim", 6), ("@keeper", 3), ("@gate", 3), ("crun", 3)]
+PARTS = [("@shim", do_create, 6), ("@keeper", do_create, 3), ("@gate", do_create, 3), ("crun", do_create, 3),
+         ("@resolver", do_create_named, 3), ("@vault", do_create_named, 3)]
 
 
 def judge_create(station, what, status, answer):
@@ -343,14 +355,16 @@ def judge_create(station, what, status, answer):
 
 
 @root_only
-@pytest.mark.parametrize("word,few", PARTS, ids=[row[0] for row in PARTS])
-def test_a_process_is_killed_while_a_sandbox_starts(station, word, few):
-    count = count_calls(station, "create", do_create, None, word=word)
+@pytest.mark.parametrize("word,action,few", PARTS, ids=[row[0] for row in PARTS])
+def test_a_process_is_killed_while_a_sandbox_starts(station, word, action, few):
+    count = count_calls(station, "create", action, None, word=word)
     for nth in chosen(count, few, "create" + word):
         station.node.no_spare()
         strike = Strike(station.node.process.pid, word, nth)
-        status, answer = do_create(station, None)
+        status, answer = action(station, None)
         strike.end()
+        if word == "@resolver":  # another one is in its place
+            wait_for(lambda: "198.51.100.21" in station.node.exec(answer["sandboxID"], "nslookup", "v4.example")[1], "a name", 10)
         judge_create(station, f"{word} killed at its call {nth}", status, answer)
 
 
