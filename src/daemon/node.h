@@ -58,7 +58,7 @@ struct node_sandbox {
     struct event *timer;     // its end, or that of the patience with its start
     struct ipc_counters *counters; // that its gates had when they were asked last; NULL: never
     enum policy_type type;
-    bool starting, up, paused, counting, cold, ending, adopted, hidden; // hidden: without a row
+    bool starting, up, paused, counting, cold, ending, adopted, hidden, killed; // hidden: without a row
     unsigned retry_s;        // of what could not be removed; 0: nothing failed yet
     char *layers;            // hidden: what it stands on; others have it in their row
     unsigned renewals;       // of the node's, when its policy was told what the configuration says

@@ -25,6 +25,7 @@
 
 #define NODE_START_S 60  // from layers
 #define NODE_PULL_S 900  // with an image to be fetched; or of one that is busy when it is found again
+#define NODE_END_S 10    // in which a shim ends that was told to, and then one that was made to
 #define NODE_RETRY_S 10  // at most, between two attempts to remove something
 
 // ---- sweeping ----
@@ -209,6 +210,14 @@ static struct node_sandbox *sandbox_new(struct node *node, const char *id, enum 
 
 // ---- end ----
 
+// What has it still after that, a copy of the shim, is found by the sweep.
+static void sandbox_kill(struct node_sandbox *sandbox) {
+    static const struct timeval patience = {.tv_sec = NODE_END_S};
+    sandbox->killed = true;
+    shim_link_kill(sandbox->link);
+    event_add(sandbox->timer, &patience);
+}
+
 void node_end(struct node_sandbox *sandbox, node_ended *ended, void *data) {
     struct node_ender *ender = NEW(struct node_ender);
     struct error err = {0};
@@ -224,10 +233,10 @@ void node_end(struct node_sandbox *sandbox, node_ended *ended, void *data) {
         sandbox_stored(sandbox, store_sandbox_set_state(sandbox->node->store, sandbox->id, STORE_STOPPING, &err), &err);
     // One that does not listen yet, or not any more, is ended by force.
     if (sandbox->up && shim_link_call(sandbox->link, IPC_SHIM_STOP, NULL, NULL, NULL, NULL, NULL, &err) == 0) {
-        static const struct timeval patience = {.tv_sec = 10};
+        static const struct timeval patience = {.tv_sec = NODE_END_S};
         event_add(sandbox->timer, &patience);
     } else {
-        shim_link_kill(sandbox->link);
+        sandbox_kill(sandbox);
     }
 }
 
@@ -254,9 +263,13 @@ static void sandbox_timer(evutil_socket_t fd, short what, void *data) {
         sandbox_sweep(sandbox);
         return;
     }
+    if (sandbox->killed) {
+        shim_link_end(sandbox->link);
+        return;
+    }
     if (!sandbox->up || sandbox->ending) {
         snprintf(sandbox->failure, sizeof(sandbox->failure), "it took too long to start");
-        shim_link_kill(sandbox->link);
+        sandbox_kill(sandbox);
         return;
     }
     int rc = store_sandbox_get(sandbox->node->store, sandbox->id, &row, &err);

@@ -57,6 +57,8 @@ static bool role_drop(const char *uid_text, const char *gid_text) {
 static int role_sweep(const char *id, const char *folder) {
     struct error err = {0};
     int rc = sandbox_container_clean(id, folder, &err);
+    // Whoever still has it is a shim that could be told nothing, or what such a one has started.
+    if (rc == -EBUSY && sandbox_container_end_holders(id, folder) > 0) rc = sandbox_container_clean(id, folder, &err);
     if (rc < 0) fprintf(stderr, "penstock: sandbox %s: %s\n", id, err.text);
     return rc < 0 ? 1 : 0;
 }

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -157,11 +158,11 @@ static int shim_watch(struct shim *shim, struct error *err) {
 }
 
 static void shim_end(struct shim *shim) {
-    shim_end_commands(shim);
     struct event *events[] = {shim->end_event, shim->term_event};
     for (size_t i = 0; i < ARRAY_LENGTH(events); i++)
         if (events[i]) event_free(events[i]);
     sandbox_container_free(shim->container);
+    shim_forget_commands(shim);
     if (shim->run.options) run_close(&shim->run); // the gate's last counters go to the daemon
     else if (shim->run.prepared) run_stop_ahead(&shim->run);
     shim_hang_up(shim);
@@ -184,6 +185,14 @@ static int shim_lock(struct error *err) {
     int fd = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == 0) return 0;
     return error_set(err, -EBUSY, "the sandbox's folder is being removed: %s", strerror(errno));
+}
+
+// The kernel ends us when the daemon ends, from here on: whether it is still there is asked after that. Until we are up: what is
+// half made is nobody's.
+static bool shim_tie(void) {
+    struct pollfd daemon = {.fd = SHIM_CHANNEL};
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    return poll(&daemon, 1, 0) == 0; // POLLHUP
 }
 
 // Of a spare one. False: the daemon has no use for us.
@@ -211,9 +220,8 @@ int shim_main(char *folder, uint32_t users) {
     list_init(&shim.execs);
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_CHILD_SUBREAPER, 1); // the container's first process becomes ours
-    prctl(PR_SET_PDEATHSIG, SIGKILL); // until it is up: what is half made is nobody's
     fcntl(SHIM_CHANNEL, F_SETFD, FD_CLOEXEC);
-    if (!strchr(folder, '/') || !shim_wait(&shim, folder)) return 1;
+    if (!strchr(folder, '/') || !shim_tie() || !shim_wait(&shim, folder)) return 1;
     int rc = chdir(folder) < 0 ? error_set(&err, -errno, "%s: %s", folder, strerror(errno)) : 0;
     if (rc == 0) rc = shim_lock(&err);
     if (rc == 0) rc = shim_start(&shim, folder, &err);

@@ -346,20 +346,16 @@ int shim_listen(struct shim *shim, struct error *err) {
     shim->update_event = evtimer_new(shim->run.base, shim_update_late, shim);
     shim->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     unlink(SHIM_SOCKET);
+    // Connections of daemons that came and went while we were busy wait too.
     // The folder is its owner's alone, so nobody else comes this far.
     if (!shim->update_event || shim->listener < 0 || bind(shim->listener, (struct sockaddr *)&name, sizeof(name)) < 0 ||
-        listen(shim->listener, SHIM_PEERS_MAX) < 0 || !run_listen(&shim->run, shim->listener, shim_accept, shim, &shim->listen_event))
+        listen(shim->listener, SOMAXCONN) < 0 || !run_listen(&shim->run, shim->listener, shim_accept, shim, &shim->listen_event))
         return error_set(err, -EIO, "%s: %s", SHIM_SOCKET, strerror(errno));
     return 0;
 }
 
-void shim_end_commands(struct shim *shim) {
-    LIST_FOREACH(&shim->execs, node) {
-        struct shim_exec *exec = LIST_ENTRY(node, struct shim_exec, list);
-        kill(exec->pid, SIGKILL);
-        waitpid(exec->pid, NULL, 0);
-        shim_exec_free(exec);
-    }
+void shim_forget_commands(struct shim *shim) {
+    LIST_FOREACH(&shim->execs, node) shim_exec_free(LIST_ENTRY(node, struct shim_exec, list));
 }
 
 void shim_hang_up(struct shim *shim) {

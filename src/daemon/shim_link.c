@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -43,6 +44,7 @@ struct shim_link {
     uint32_t next_id;
     int fd;
     pid_t pid; // of a child; 0: another daemon's
+    int pidfd; // of that
     int failure; // why it could not start, as the shim says; 0: it has not said
     char text[IPC_SHIM_TEXT_SIZE];
 };
@@ -64,7 +66,7 @@ static void link_reap_later(pid_t pid) {
     if (waitpid(pid, NULL, WNOHANG) == 0 && link_ending_count < SHIM_LINK_ENDING) link_ending[link_ending_count++] = pid;
 }
 
-static void link_end(struct shim_link *link) {
+void shim_link_end(struct shim_link *link) {
     shim_link_exit *exited;
     while (!list_empty(&link->calls)) {
         struct shim_link_call call = *LIST_ENTRY(link->calls.next, struct shim_link_call, list);
@@ -121,7 +123,7 @@ static void link_readable(evutil_socket_t fd, short what, void *data) {
     int rc = channel_receive(fd, link_buffer, sizeof(link_buffer), &message);
     if (rc == -EAGAIN) return;
     if (rc != 1) {
-        link_end(link);
+        shim_link_end(link);
         return;
     }
     channel_message_close(&message);
@@ -134,7 +136,7 @@ static void link_readable(evutil_socket_t fd, short what, void *data) {
 static int link_new(struct event_base *base, int fd, const struct shim_link_handlers *handlers, void *data,
                     struct shim_link **ret_link, struct error *err) {
     struct shim_link *link = NEW(struct shim_link);
-    if (link) *link = (struct shim_link){.handlers = *handlers, .data = data, .fd = fd};
+    if (link) *link = (struct shim_link){.handlers = *handlers, .data = data, .fd = fd, .pidfd = -1};
     if (link) link->event = event_new(base, fd, EV_READ | EV_PERSIST, link_readable, link);
     if (!link || !link->event || event_add(link->event, NULL) < 0) {
         if (link && link->event) event_free(link->event);
@@ -242,16 +244,20 @@ int shim_link_spawn(struct event_base *base, const char *folder, uint32_t users,
 int shim_link_connect(struct event_base *base, const char *folder, const struct shim_link_handlers *handlers, void *data,
                       struct shim_link **ret_link, struct error *err) {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
-    AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0); // blocks until its backlog has room
+    struct ucred peer;
+    socklen_t size = sizeof(peer);
+    AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     AUTO_CLOSE int directory = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (directory < 0 || fd < 0) return error_set(err, -errno, "%s: %s", folder, strerror(errno));
     // The folder's path may be longer than a socket's name.
     snprintf(name.sun_path, sizeof(name.sun_path), "/proc/self/fd/%d/%s", directory, SHIM_SOCKET);
     if (connect(fd, (struct sockaddr *)&name, sizeof(name)) < 0) return error_set(err, -errno, "%s: %s", folder, strerror(errno));
-    evutil_make_socket_nonblocking(fd);
     int rc = link_new(base, fd, handlers, data, ret_link, err);
-    if (rc == 0) TAKE_FD(fd);
-    return rc;
+    if (rc < 0) return rc;
+    // Now, so that it cannot be another process's number later.
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0) (*ret_link)->pidfd = (int)syscall(SYS_pidfd_open, peer.pid, 0);
+    TAKE_FD(fd);
+    return 0;
 }
 
 static int link_memfd(const json_t *argument) {
@@ -297,11 +303,9 @@ void shim_link_forget(struct shim_link *link, const void *data) {
 }
 
 void shim_link_kill(struct shim_link *link) {
-    struct ucred peer;
-    socklen_t size = sizeof(peer);
     if (!link) return;
     if (link->pid > 0) kill(link->pid, SIGKILL);
-    else if (getsockopt(link->fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.pid > 0) kill(peer.pid, SIGKILL);
+    else if (link->pidfd >= 0) syscall(SYS_pidfd_send_signal, link->pidfd, SIGKILL, NULL, 0);
 }
 
 void shim_link_free(struct shim_link *link) {
@@ -309,6 +313,7 @@ void shim_link_free(struct shim_link *link) {
     LIST_FOREACH(&link->calls, node) link_drop(LIST_ENTRY(node, struct shim_link_call, list));
     if (link->event) event_free(link->event);
     close(link->fd);
+    if (link->pidfd >= 0) close(link->pidfd);
     if (link->pid > 0) link_reap_later(link->pid);
     free(link);
 }

@@ -37,7 +37,7 @@ void shim_spare_end(struct shim_spare *spare);
 // Starts a shim, or takes the spare one, for the folder, which has its specification. 0, or a negative errno with a message.
 int shim_link_spawn(struct event_base *base, const char *folder, uint32_t users, struct shim_spare *spare, const struct shim_link_handlers *handlers,
                     void *data, struct shim_link **ret_link, struct error *err);
-// Finds one that runs. -ENOENT, -ECONNREFUSED: there is none.
+// Finds one that runs. -ENOENT, -ECONNREFUSED: there is none. -EAGAIN: it has not answered for long.
 int shim_link_connect(struct event_base *base, const char *folder, const struct shim_link_handlers *handlers, void *data,
                       struct shim_link **ret_link, struct error *err);
 // Asks. argument: what the verb takes, or NULL; stays the caller's. streams: standard streams of a command, or NULL; stay the
@@ -49,5 +49,6 @@ int shim_link_call(struct shim_link *link, enum ipc_shim_verb verb, const json_t
 void shim_link_forget(struct shim_link *link, const void *data);
 // Ends the shim by force; gone follows. NULL is fine.
 void shim_link_kill(struct shim_link *link);
+void shim_link_end(struct shim_link *link); // as if the shim had gone: gone is called
 void shim_link_free(struct shim_link *link); // NULL is fine; the shim lives on
 void shim_link_reap(void); // those that have ended since their links were freed

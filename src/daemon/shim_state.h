@@ -66,7 +66,7 @@ int shim_read_fd(int fd, char **ret_text, struct error *err);
 int shim_listen(struct shim *shim, struct error *err);
 // Takes a descriptor, and says that the sandbox is up.
 int shim_welcome(struct shim *shim, int fd, struct error *err);
-void shim_end_commands(struct shim *shim);
+void shim_forget_commands(struct shim *shim); // which have ended with the container
 // Runs what the template says is to run in each of its sandboxes, if it says so. Its output goes nowhere.
 int shim_start_command(struct shim *shim, struct error *err);
 void shim_hang_up(struct shim *shim); // all connections, once nothing is left to be said

@@ -196,3 +196,5 @@ void sandbox_container_free(struct sandbox_container *container);
 // The same for a container whose holder died, at whatever moment; removes the folder too. Can be repeated. 0, or a negative
 // errno with a message; -EBUSY: a holder lives.
 int sandbox_container_clean(const char *id, const char *folder, struct error *err);
+// Ends its holders by force, whatever they do. Returns how many there were; their end is not waited for.
+int sandbox_container_end_holders(const char *id, const char *folder);

@@ -85,10 +85,11 @@ static void source_name(const struct source *source, uint32_t id, const char *na
 
 // ---- commands ----
 
-static void command_exec(const char *text, int output) {
+static void command_exec(const char *text, int output, pid_t parent) {
     static const char *const words[] = {"sh", "-c"};
     char *argv[] = {(char *)(uintptr_t)words[0], (char *)(uintptr_t)words[1], (char *)(uintptr_t)text, NULL};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(126); // it has ended before
     setsid();
     signal(SIGPIPE, SIG_DFL);
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -104,8 +105,8 @@ static int command_start(struct source *source, struct source_command *command, 
     AUTO_CLOSE int reading = ends[0];
     AUTO_CLOSE int writing = ends[1];
     if (fcntl(reading, F_SETFL, O_NONBLOCK) < 0) return -errno;
-    pid_t pid = fork();
-    if (pid == 0) command_exec(text, writing);
+    pid_t parent = getpid(), pid = fork();
+    if (pid == 0) command_exec(text, writing, parent);
     if (pid < 0) return -errno;
     *command = (struct source_command){.pid = pid,
                                        .pidfd = (int)syscall(SYS_pidfd_open, pid, 0),

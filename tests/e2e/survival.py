@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import re
+import select
 import signal
 import sqlite3
 import subprocess
@@ -70,12 +71,17 @@ class Node:
 
     # ---- the daemon ----
 
+    def environment(self):
+        return {**os.environ, "PENSTOCK_API_KEY": KEY, "XDG_STATE_HOME": os.path.join(self.folder, "home")}
+
+    def secret(self, name, value):
+        subprocess.run([penstock(), "secret", "set", name], input=value, text=True, env=self.environment(), check=True)
+
     def start(self, more=()):
         """Returns when it answers."""
-        environment = {**os.environ, "PENSTOCK_API_KEY": KEY}
         with open(self.errors, "ab") as errors:
             self.process = subprocess.Popen([penstock(), "serve", "--config", self.config, "--state", self.state, "--listen",
-                                             f"127.0.0.1:{self.port}", *more], stdin=subprocess.DEVNULL, stderr=errors, env=environment,
+                                             f"127.0.0.1:{self.port}", *more], stdin=subprocess.DEVNULL, stderr=errors, env=self.environment(),
                                             preexec_fn=die_with_parent)
         wait_for(self.answers, self.said, 30)
         return self
@@ -169,8 +175,29 @@ class Node:
                 return pid
         return None
 
+    def strays(self):
+        """Processes of sandboxes that no sandbox has any more."""
+        processes, listed = engine_module.processes(), self.listed()
+        ours = {pid for pid, text in processes.items() if text.startswith("penstock @")}
+        roots = {self.process.pid} | {pid for pid in ours if processes[pid].startswith("penstock @shim ") and
+                                      os.path.basename(processes[pid].split()[2]) in listed}
+        return {pid: processes[pid] for pid in ours if not roots & set(ancestry(pid))}
+
     def descriptors(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+
+def ancestry(pid):
+    """The process, its parent, and so on."""
+    found = []
+    while pid > 1:
+        found.append(pid)
+        try:
+            with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+                pid = int(file.read().rsplit(")", 1)[1].split()[1])
+        except OSError:
+            break
+    return found
 
 
 def holders(folder):
@@ -229,13 +256,23 @@ class Strike:
     def __init__(self, pid, word="self", nth=0, action="kill", calls=()):
         program = os.path.join(os.path.dirname(penstock()), "tests", "fault", "strike")
         self.process = subprocess.Popen([program, str(pid), word, str(nth), str(action), *map(str, calls)], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
-        assert self.process.stdout.readline() == "ready\n", self.process.wait()
+                                        stdout=subprocess.PIPE, preexec_fn=die_with_parent)
+        self.text = b""
+        assert self.hears(b"ready"), self.process.wait()
+
+    def hears(self, word=b"struck", seconds=TIMEOUT):
+        """Whether it says that."""
+        end, chunk = time.monotonic() + seconds, b"."
+        while word not in self.text and chunk and select.select([self.process.stdout], [], [], max(0, end - time.monotonic()))[0]:
+            chunk = os.read(self.process.stdout.fileno(), 4096)
+            self.text += chunk
+        return word in self.text
 
     def end(self):
         """Lets all go on. Whether it struck, and how many calls there were."""
         self.process.stdin.close()
-        out = self.process.stdout.read().split()  # some of it may have been read with "ready"
+        assert self.hears(b"counted"), (self.process.args, self.process.poll(), self.text)
+        self.process.stdout.close()
         self.process.wait(TIMEOUT)
-        assert "counted" in out, (self.process.args, self.process.returncode, out)
-        return "struck" in out, int(out[out.index("counted") + 1])
+        out = self.text.split()
+        return b"struck" in out, int(out[out.index(b"counted") + 1])

@@ -9,6 +9,7 @@ import errno
 import os
 import random
 import shutil
+import signal
 import tempfile
 import threading
 import time
@@ -24,6 +25,8 @@ RUNS, SEED = os.environ.get("PENSTOCK_RUNS", ""), os.environ.get("PENSTOCK_RUNS_
 ROOT = "root" in lab_module.kinds()
 FIRST, SECOND, NEVER = "203.0.113.1", "203.0.113.2", "203.0.113.3"
 CYCLES = 20
+NAMED = (f"version: 1\nbase: deny\nallow:\n  - {{cidr: {FIRST}/32}}\n  - {{host: v4.example}}\ncredentials:\n"
+         "  - {host: v4.example, header: X-Key, secret: 'store:struck'}\n")
 
 
 def only(address):
@@ -49,6 +52,7 @@ class Station:
     def __init__(self):
         self.folder = tempfile.mkdtemp(prefix="penstock-survival-", dir="/var/tmp")
         self.registry, self.node = Registry(os.path.join(self.folder, "registry")), Node(self.folder)
+        self.node.secret("struck", "value")
         self.node.start()
         first = self.node.good("POST", "/sandboxes-cold", {"image": "base:one", "timeout": 3600})["sandboxID"]
         self.node.good("POST", f"/sandboxes/{first}/snapshots", {"name": "base"})
@@ -119,6 +123,14 @@ def station(lab):
 
 def do_create(station, _):
     return station.node.call("POST", "/sandboxes", {"templateID": "base", "timeout": 3600, "network": only(FIRST)})
+
+
+def do_create_named(station, _):
+    """One with a name, that it asks for at once, and a credential."""
+    status, answer = station.node.call("POST", "/sandboxes", {"templateID": "base", "timeout": 3600, "policy": NAMED})
+    if status < 300:
+        station.node.call("POST", f"/sandboxes/{answer['sandboxID']}/exec", {"cmd": ["nslookup", "v4.example"]})
+    return status, answer
 
 
 def do_delete(station, sandbox):
@@ -252,9 +264,81 @@ def one_layer(station, what):
     wait_for(lambda: len(station.node.layers()) == 1, lambda: f"{what}: {station.node.layers()} {station.node.said()}", 10)
 
 
+# ---- who has just started a process is killed ----
+
+def start_spare(station):
+    station.node.delete(station.create())  # takes the one that there is
+
+
+def start_shim(station):
+    do_create(station, None)
+
+
+def run_command(station):
+    with contextlib.suppress(AssertionError):  # it says that the sandbox has ended
+        station.node.exec(station.target, "true")
+
+
+# What starts them; who is hit, and whether it is there before; how many it starts; whether there is a spare shim when it begins.
+PARENTS = [("spare shim", start_spare, "@shim", 3, True), ("shim", start_shim, "@shim", 4, False), ("command", run_command, "shim", 1, True),
+           ("daemon", start_shim, "self", 1, False)]
+
+
+@root_only
+@pytest.mark.parametrize("name,action,word,count,spare", PARENTS, ids=[row[0] for row in PARENTS])
+def test_a_process_that_has_just_been_started_ends_with_who_started_it(station, name, action, word, count, spare):
+    for nth in range(1, count + 1):
+        what = f"{name} killed with its child {nth}"
+        station.node.delete(station.create())
+        station.target = station.create() if word == "shim" else None
+        wait_for(station.node.spare, "a spare shim")
+        if not spare:
+            station.node.no_spare()
+        strike = Strike(part_of(station, station.target, word) if word == "shim" else station.node.process.pid,
+                        "self" if word == "shim" else word, nth, "orphan")
+        thread = threading.Thread(target=action, args=[station])
+        thread.start()
+        assert strike.hears(), (what, strike.end(), station.node.said())
+        strike.end()
+        if word == "self":
+            station.node.end(9)
+        thread.join()
+        if word == "self":
+            station.node.start()
+        wait_for(lambda: not station.node.strays(), lambda: f"{what}: {station.node.strays()}", 10)
+        station.settle(what)
+        station.clear()
+
+
+# ---- shims that do not answer ----
+
+@root_only
+def test_a_shim_that_stands_still_is_ended(station):
+    """Whether it has its socket still or not: it is no longer there for the next daemon."""
+    dumb, lost, running = station.create(), station.create(), station.create()
+    thread = threading.Thread(target=lambda: station.node.call("POST", f"/sandboxes/{running}/exec", {"cmd": ["sleep", "1000"]}))
+    thread.start()
+    wait_for(lambda: any(text.startswith("sleep 1000") for text in engine_module.processes().values()), "it runs")
+    station.node.good("POST", f"/sandboxes/{running}/pause")
+    begin = time.monotonic()
+    station.node.delete(running)
+    assert time.monotonic() - begin < 8, "a paused sandbox with a command is ended by force only"
+    thread.join()
+    for sandbox in (dumb, lost):
+        os.kill(station.node.shim(sandbox), signal.SIGSTOP)
+    os.unlink(os.path.join(station.node.state, "sandboxes", lost, "control.sock"))
+    station.node.end(9)
+    station.node.start()
+    station.node.delete(dumb)
+    station.settle("shims stand still")
+    assert list(station.node.listed()) == [station.kept]
+    wait_for(lambda: not station.node.strays(), lambda: station.node.strays(), 10)
+
+
 # ---- another process is killed ----
 
-PARTS = [("@shim", 6), ("@keeper", 3), ("@gate", 3), ("crun", 3)]
+PARTS = [("@shim", do_create, 6), ("@keeper", do_create, 3), ("@gate", do_create, 3), ("crun", do_create, 3),
+         ("@resolver", do_create_named, 3), ("@vault", do_create_named, 3)]
 
 
 def judge_create(station, what, status, answer):
@@ -271,14 +355,16 @@ def judge_create(station, what, status, answer):
 
 
 @root_only
-@pytest.mark.parametrize("word,few", PARTS, ids=[row[0] for row in PARTS])
-def test_a_process_is_killed_while_a_sandbox_starts(station, word, few):
-    count = count_calls(station, "create", do_create, None, word=word)
+@pytest.mark.parametrize("word,action,few", PARTS, ids=[row[0] for row in PARTS])
+def test_a_process_is_killed_while_a_sandbox_starts(station, word, action, few):
+    count = count_calls(station, "create", action, None, word=word)
     for nth in chosen(count, few, "create" + word):
         station.node.no_spare()
         strike = Strike(station.node.process.pid, word, nth)
-        status, answer = do_create(station, None)
+        status, answer = action(station, None)
         strike.end()
+        if word == "@resolver":  # another one is in its place
+            wait_for(lambda: "198.51.100.21" in station.node.exec(answer["sandboxID"], "nslookup", "v4.example")[1], "a name", 10)
         judge_create(station, f"{word} killed at its call {nth}", status, answer)
 
 
