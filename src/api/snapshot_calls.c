@@ -7,6 +7,7 @@
 #include "api/query.h"
 #include "api/render.h"
 #include "api/route.h"
+#include "api/template_calls.h"
 #include "base/mem.h"
 
 static int read_name(json_t *body, char ret_name[NAMES_MAX + 1], struct error *err) {
@@ -106,16 +107,8 @@ void route_snapshot_info(struct api_request *request) {
     struct error err = {0};
     const char *id = request->params[0];
     int r = store_template_get(request->api->options.store, id, &item, &err);
-    if (r == 0 && item.kind != STORE_SNAPSHOT) {
-        store_template_done(&item);
-        r = -ENOENT;
-    }
-    if (r == -ENOENT) {
-        api_reply_error(request->call, 404, "snapshot %s not found", id);
-    } else if (r < 0) {
-        api_reply_errno(request->call, r, err.text);
-    } else {
-        call_json(request->call, 200, render_snapshot(&item));
-        store_template_done(&item);
-    }
+    bool found = r == 0 && item.kind == STORE_SNAPSHOT;
+    if (found) call_json(request->call, 200, render_snapshot(&item));
+    else template_missing(request, r, &err, "snapshot %s not found", id);
+    if (r == 0) store_template_done(&item);
 }

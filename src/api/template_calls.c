@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Templates: announced (with a build that waits), listed, shown, removed.
 #include <errno.h>
+#include <stdarg.h>
 
 #include "api/fields.h"
 #include "api/names.h"
@@ -10,16 +11,22 @@
 #include "api/template_calls.h"
 #include "base/mem.h"
 
+void template_missing(struct api_request *request, int r, const struct error *err, const char *format, ...) {
+    char text[256];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    if (r < 0 && r != -ENOENT) api_reply_errno(request->call, r, err->text);
+    else api_reply_error(request->call, 404, "%s", text);
+}
+
 bool template_get(struct api_request *request, struct store_template *ret_item) {
     struct error err = {0};
     const char *id = request->params[0];
     int r = store_template_get(request->api->options.store, id, ret_item, &err);
-    if (r == -ENOENT)
-        api_reply_error(request->call, 404, "template %s not found", id);
-    else if (r < 0)
-        api_reply_errno(request->call, r, err.text);
-    else
-        call_subject(request->call, ret_item->id);
+    if (r == 0) call_subject(request->call, ret_item->id);
+    else template_missing(request, r, &err, "template %s not found", id);
     return r == 0;
 }
 
@@ -173,18 +180,10 @@ void route_alias(struct api_request *request) {
     char name[NAMES_MAX + 1];
     int r = names_read(request->params[0], name, &err);
     if (r == 0) r = store_template_get(request->api->options.store, name, &item, &err);
-    if (r == 0 && (!item.layers || !item.name || strcmp(item.name, name) != 0)) {
-        store_template_done(&item);
-        r = -ENOENT;
-    }
-    if (r == -ENOENT) {
-        api_reply_error(request->call, 404, "template alias not found: %s", name);
-    } else if (r < 0) {
-        api_reply_errno(request->call, r, err.text);
-    } else {
-        call_json(request->call, 200, json_pack("{s:s,s:b}", "templateID", item.id, "public", 0));
-        store_template_done(&item);
-    }
+    bool found = r == 0 && item.layers && item.name && strcmp(item.name, name) == 0;
+    if (found) call_json(request->call, 200, json_pack("{s:s,s:b}", "templateID", item.id, "public", 0));
+    else template_missing(request, r, &err, "template alias not found: %s", name);
+    if (r == 0) store_template_done(&item);
 }
 
 void route_template_remove(struct api_request *request) {

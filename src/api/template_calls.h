@@ -6,3 +6,6 @@
 
 // The template or snapshot of the first parameter, or the call is answered with 404.
 bool template_get(struct api_request *request, struct store_template *ret_item);
+// Answers with 404 and this text; r < 0 but -ENOENT: with what err says.
+void template_missing(struct api_request *request, int r, const struct error *err, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));

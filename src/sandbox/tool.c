@@ -103,12 +103,11 @@ static bool has_one_child(void) {
     return fd < 0 || len <= 0 || !space || !space[1];
 }
 
-// The kernel ends us when our parent ends, from here on: whether the caller is still there, who alone reads what we say, is asked
-// after that.
-static void tie(const struct running *running) {
-    struct pollfd caller = {.fd = running->faults[1]};
+// Ends with its parent, and if that died before we said so: nobody is there to read then.
+static void die_with_parent(const struct running *running) {
+    struct pollfd faults = {.fd = running->faults[1]};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (poll(&caller, 1, 0) != 0) _exit(125); // POLLERR
+    if (poll(&faults, 1, 0) > 0 && (faults.revents & POLLERR)) _exit(125);
 }
 
 // A process between us and the program, which takes what a program that fails has left: nobody else could tell it from
@@ -118,7 +117,7 @@ static void supervise(const struct running *running) {
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     pid_t pid = fork();
     if (pid == 0) {
-        tie(running);
+        die_with_parent(running);
         return;
     }
     while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {
@@ -137,9 +136,9 @@ static _Noreturn void run_child(const struct running *running) {
     const struct tool *tool = running->tool;
     struct fault fault = {0};
     char path[64];
-    close(running->words[0]);
     close(running->faults[0]);
-    tie(running);
+    close(running->words[0]);
+    die_with_parent(running);
     default_signals();
     bool apart = !tool->apart || unshare(CLONE_NEWPID) == 0;
     if (tool->orphans || tool->apart) supervise(running);
@@ -149,7 +148,7 @@ static _Noreturn void run_child(const struct running *running) {
         fault.code = error_set(&fault.err, -ENOPKG, "\"%s\" is not installed; apt-get install %s", tool->argv[0], tool->argv[0]);
     else if (!apart) fault.code = error_set(&fault.err, -EPERM, "no PID namespace for %s", tool->argv[0]);
     else if (tool->enter) fault.code = tool->enter(tool->data, &fault.err);
-    tie(running); // again: a change of user takes it away
+    die_with_parent(running); // again: a change of user takes it away
     if (fault.code == 0) {
         fault.code = place_descriptors(tool, words);
         if (fault.code == 0 && tool->sealed) execute_sealed(tool, path);

@@ -6,7 +6,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,21 +34,26 @@ static int namespace_of_child(pid_t pid, const struct user_map *map) {
     return fd < 0 ? -errno : fd;
 }
 
-// The child lives only until the descriptor is open, or we do: it says that it is ready to nobody but us, and the kernel has been
-// told before.
+// The child lives only until the descriptor is open. If its parent dies, at whatever moment, it reads the end of hold.
 int user_map_open(const struct user_map *map) {
-    int ready[2];
+    int ready[2], hold[2];
     if (pipe2(ready, O_CLOEXEC) < 0) return -errno;
+    if (pipe2(hold, O_CLOEXEC) < 0) {
+        int r = -errno;
+        close(ready[0]);
+        close(ready[1]);
+        return r;
+    }
     pid_t pid = fork();
     if (pid == 0) {
-        close(ready[0]);
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        close(hold[1]);
         char byte = unshare(CLONE_NEWUSER) == 0;
-        if (write(ready[1], &byte, 1) == 1) pause();
+        if (write(ready[1], &byte, 1) == 1) (void)!read(hold[0], &byte, 1);
         _exit(1);
     }
     int r = pid < 0 ? -errno : 0;
     close(ready[1]);
+    close(hold[0]);
     char byte = 0;
     if (r == 0 && (read(ready[0], &byte, 1) != 1 || !byte)) r = -ENOSPC; // the limit of user namespaces
     close(ready[0]);
@@ -58,5 +62,6 @@ int user_map_open(const struct user_map *map) {
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
     }
+    close(hold[1]);
     return r;
 }

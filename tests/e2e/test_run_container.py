@@ -316,7 +316,7 @@ def test_signals_are_the_commands(run):
 @root_only
 def test_a_signal_before_the_command(run):
     """At several moments of the start: nothing is left, and the status says the signal."""
-    for milliseconds in (5, 60, 100, 130, 160, 190):
+    for milliseconds in (5, 20, 35, 60, 100, 130, 160, 190):
         process = run.start([], "sleep", "60")
         time.sleep(milliseconds / 1000)
         process.send_signal(signal.SIGTERM)
