@@ -273,7 +273,8 @@ def start_spare(station):
 
 
 def start_shim(station):
-    do_create(station, None)
+    with contextlib.suppress(Exception):  # of a daemon that is killed
+        do_create(station, None)
 
 
 def run_command(station):
