@@ -119,7 +119,7 @@ static const struct cli_command cli_commands[] = {
      "  --env NAME=VALUE         variable of the command; repeatable\n"
      "  --cwd PATH, --user USER  where, and as whom\n"
      "  -i, --stdin              give it standard input, which is read to its end first: text, at most 1 MiB (else: none)\n" NODE_HELP
-     "\nExit status: that of CMD, 128+N if signal N ended it, 125 if it could not be run.\n"},
+     "\nExit status: that of CMD, 128+N if signal N ended it, 125 if it could not be run, 2 for wrong arguments.\n"},
     {"update", cli_node, "give a running sandbox of a node another policy", "update [POLICY] [--existing keep] SANDBOX",
      NODE_POLICY_HELP
      "  --existing keep          connections that the new policy does not allow stay open\n"
