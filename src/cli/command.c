@@ -25,14 +25,14 @@
     "  --type TYPE              sandbox type, see `penstock types` (default: process)\n"                               \
     "  --node-config FILE       the operator's guardrails, see `penstock help config`\n"
 
+#define NODE_JSON_HELP "  --json                   print JSON\n" NODE_HELP
 #define NODE_HELP \
-    "  --json                   print JSON, where there is something to print\n"                                         \
     "  --print-api              print the call of the REST API, and do not make it\n"                                    \
     "\nThe node is PENSTOCK_API_URL (default: http://127.0.0.1:8000), its key PENSTOCK_API_KEY or, on the same machine, its own.\n"
 #define NODE_POLICY_HELP \
     "  --policy FILE            the policy, native or of the other dialects (\"-\": standard input); stands alone\n"      \
     "  --network none|all, --allow HOST[:PORT]|@PRESET, --allow-cidr CIDR, --deny-cidr CIDR\n"                           \
-    "                           as of `penstock run`\n"
+    "                           as of `penstock run`, like --allow-private; credentials (--bind there) only in a FILE\n"
 
 static const struct cli_command cli_commands[] = {
     {"run", cli_run, "run a command that reaches exactly what its policy says", 
@@ -112,20 +112,23 @@ static const struct cli_command cli_commands[] = {
      "  --env NAME=VALUE         variable of its commands; repeatable\n"
      "  --metadata NAME=VALUE    to find it by; repeatable\n"
      "  --timeout SECONDS        when it ends by itself (default: never)\n"
-     "  --memory MIB, --cpus N   what it may use\n" NODE_HELP},
-    {"ps", cli_node, "list the sandboxes of a node", "ps [--json]", NODE_HELP},
+     "  --memory SIZE, --cpus N  what it may use: MiB, or such as 512m or 2g; whole CPUs\n"
+     NODE_JSON_HELP "\nThe image's own command is not run: commands are run by `penstock exec`, and by a template's --start.\n"},
+    {"ps", cli_node, "list the sandboxes of a node", "ps [--json]", NODE_JSON_HELP},
     {"exec", cli_node, "run a command in a sandbox of a node", "exec [OPTION]... SANDBOX -- CMD...",
      "  --env NAME=VALUE         variable of the command; repeatable\n"
-     "  --cwd PATH, --user USER  where, and as whom\n" NODE_HELP
-     "\nExit status: that of CMD, 128+N if signal N ended it, 125 if it could not be run.\n"},
+     "  --cwd PATH, --user USER  where, and as whom\n"
+     "  -i, --stdin              give it standard input, which is read to its end first: text, at most 1 MiB (else: none)\n" NODE_HELP
+     "\nExit status: that of CMD, 128+N if signal N ended it, 125 if it could not be run, 2 for wrong arguments.\n"},
     {"update", cli_node, "give a running sandbox of a node another policy", "update [POLICY] [--existing keep] SANDBOX",
      NODE_POLICY_HELP
-     "  --existing keep          connections that the new policy does not allow stay open\n" NODE_HELP},
+     "  --existing keep          connections that the new policy does not allow stay open\n"
+     "  --type mistral           the sandbox is of that type, and so are --network and the like\n" NODE_HELP},
     {"log", cli_node, "print what a sandbox of a node did", "log [--denied] [--follow] SANDBOX",
      "  --denied                 only what was refused\n"
      "  --follow                 go on as it happens\n" NODE_HELP},
     {"explain", cli_node, "say what a sandbox's policy makes of a request", "explain [--json] SANDBOX URL",
-     NODE_HELP "\nExit status: 0 allowed, 1 denied, 2 if it cannot be said.\n"},
+     NODE_JSON_HELP "\nExit status: 0 allowed, 1 denied, 2 if it cannot be said.\n"},
     {"rm", cli_node, "end sandboxes of a node", "rm SANDBOX...\n       penstock rm --all", NODE_HELP},
     {"template", cli_node, "make, list and remove templates of a node",
      "template create --name NAME [POLICY] [OPTION]... IMAGE\n       penstock template ls\n       penstock template rm NAME...",
@@ -133,9 +136,9 @@ static const struct cli_command cli_commands[] = {
      "  --run COMMAND            run it in the shell of the image; repeatable\n"
      "  --start COMMAND          each sandbox of the template runs it when it starts\n"
      "  --ready COMMAND          run the start command in the build too, and wait until this one succeeds\n"
-     "  --memory MIB, --cpus N   what sandboxes of the template may use\n" NODE_HELP},
+     "  --memory SIZE, --cpus N  what sandboxes of the template may use, as of `penstock create`\n" NODE_JSON_HELP},
     {"snapshot", cli_node, "keep the files of a sandbox to start others from",
-     "snapshot [--name NAME] SANDBOX\n       penstock snapshot ls\n       penstock snapshot rm NAME...", NODE_HELP},
+     "snapshot [--name NAME] SANDBOX\n       penstock snapshot ls\n       penstock snapshot rm NAME...", NODE_JSON_HELP},
     {"types", cli_types, "list the sandbox types and what each can enforce", "types [--json]",
      "  --json                   print JSON\n"},
 };

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/buf.h"
 #include "base/mem.h"
@@ -14,11 +15,13 @@
 
 #define NODE_PATH_SIZE 2048
 #define NODE_POLICY_MAX (1 << 20)
+#define NODE_INPUT_MAX (1 << 20) // what the API takes as stdin, and below as a body
+#define NODE_BODY_MAX (2 << 20)
 
 // ---- options ----
 
 struct node_options {
-    bool json, print, denied, follow, all, detach;
+    bool json, print, denied, follow, all, detach, open_private, input;
     const char *image, *template_id, *name, *timeout, *existing, *policy, *network, *memory, *cpus, *user, *cwd, *type;
     const char *start, *ready;
     json_t *allow, *deny, *steps, *env, *metadata; // native entries; of a build; objects of strings
@@ -40,9 +43,12 @@ static const struct node_option {
     {"--denied", "l", NODE_FLAG, offsetof(struct node_options, denied)},
     {"--follow", "l", NODE_FLAG, offsetof(struct node_options, follow)},
     {"--all", "r", NODE_FLAG, offsetof(struct node_options, all)},
+    {"--stdin", "e", NODE_FLAG, offsetof(struct node_options, input)},
+    {"-i", "e", NODE_FLAG, offsetof(struct node_options, input)},
+    {"--allow-private", "cut", NODE_FLAG, offsetof(struct node_options, open_private)},
     {"--image", "c", NODE_TEXT, offsetof(struct node_options, image)},
     {"--template", "c", NODE_TEXT, offsetof(struct node_options, template_id)},
-    {"--type", "c", NODE_TEXT, offsetof(struct node_options, type)},
+    {"--type", "cu", NODE_TEXT, offsetof(struct node_options, type)},
     {"--timeout", "c", NODE_TEXT, offsetof(struct node_options, timeout)},
     {"--memory", "ct", NODE_TEXT, offsetof(struct node_options, memory)},
     {"--cpus", "ct", NODE_TEXT, offsetof(struct node_options, cpus)},
@@ -123,7 +129,8 @@ static int options_read(struct node_options *options, char letter, int argc, cha
         size_t len = strcspn(argv[i], "=");
         if (strcmp(argv[i], "--") == 0) {
             options->command = argv + i + 1;
-            return 0;
+            if (letter == 'e' || !argv[i + 1]) return 0;
+            return error_set(err, -EINVAL, "\"%.200s\" behind --: %s runs no command; see `penstock exec --help`", argv[i + 1], argv[0]);
         }
         if (argv[i][0] != '-') {
             options->words[options->word_count++] = argv[i];
@@ -147,14 +154,58 @@ static int number_put(json_t *body, const char *key, const char *option, const c
     uint64_t number;
     if (!text) return 0;
     if (number_parse(text, strlen(text), 0, INT32_MAX, &number) < 0)
-        return error_set(err, -EINVAL, "%s \"%.100s\": not a number", option, text);
+        return error_set(err, -EINVAL, "%s \"%.100s\": not a number; expected a whole one, such as 2", option, text);
     json_object_set_new(body, key, json_integer((json_int_t)number));
     return 0;
 }
 
+// MiB, or with a unit as of `run`.
+static int memory_put(json_t *body, const char *text, struct error *err) {
+    static const struct {
+        const char *suffix;
+        unsigned shift;
+    } units[] = {{"", 0}, {"m", 0}, {"MiB", 0}, {"g", 10}, {"GiB", 10}};
+    size_t digits = text ? strspn(text, "0123456789") : 0;
+    uint64_t number;
+    for (size_t i = 0; text && i < ARRAY_LENGTH(units); i++) {
+        if (strcasecmp(text + digits, units[i].suffix) != 0 || number_parse(text, digits, 0, INT32_MAX >> units[i].shift, &number) < 0)
+            continue;
+        json_object_set_new(body, "memoryMB", json_integer((json_int_t)(number << units[i].shift)));
+        return 0;
+    }
+    return text ? error_set(err, -EINVAL, "--memory \"%.100s\": expected MiB, or a size such as 512m or 2g", text) : 0;
+}
+
+static json_t *native_policy(const struct node_options *options) {
+    bool open = options->network && strcmp(options->network, "all") == 0;
+    return json_pack("{s:i,s:s,s:b,s:O*,s:O*}", "version", 1, "base", open ? "allow" : "deny", "block_private", !options->open_private,
+                     "allow", options->allow, "deny", options->deny);
+}
+
+// Of the network dialect, the only one of type mistral; the node says what of it the type cannot do.
+static int network_policy(const struct node_options *options, json_t **ret_policy, struct error *err) {
+    if (options->deny) return error_set(err, -EINVAL, "--deny-cidr: type mistral has no such entries; leave it out");
+    json_t *hosts = json_array(), *ranges = json_array();
+    for (size_t i = 0; i < json_array_size(options->allow); i++) {
+        json_t *entry = json_array_get(options->allow, i), *range = json_object_get(entry, "cidr");
+        const json_t *ports = json_object_get(entry, "ports");
+        const char *host = json_string_value(json_object_get(entry, "host"));
+        if (range) json_array_append(ranges, range);
+        else if (host && ports) json_array_append_new(hosts, json_sprintf("%s:%d", host, (int)json_integer_value(json_array_get(ports, 0))));
+        else json_array_append_new(hosts, host ? json_string(host) : json_sprintf("@%s", json_string_value(json_object_get(entry, "preset"))));
+    }
+    json_t *network = json_array_size(hosts) ? json_pack("{s:{s:O}}", "allow", "hosts", hosts) : json_string(options->network ? options->network : "none");
+    *ret_policy = json_pack("{s:s,s:s,s:b,s:o,s:o*}", "dialect", "network", "type", "mistral", "block_private_ips", !options->open_private,
+                            "network", network, "egress", json_array_size(ranges) ? json_pack("{s:O}", "allow_cidrs", ranges) : NULL);
+    bool both = json_array_size(hosts) && options->network;
+    json_decref(hosts);
+    json_decref(ranges);
+    return both ? error_set(err, -EINVAL, "--network and --allow: type mistral takes one of them") : 0;
+}
+
 // The policy of the options as a text: a file's, or a native one of --network, --allow and so on. NULL with 0: none was given.
 static int policy_text(const struct node_options *options, char **ret_text, struct error *err) {
-    bool has_entries = options->allow || options->deny || options->network;
+    bool has_entries = options->allow || options->deny || options->network || options->open_private;
     *ret_text = NULL;
     if (options->policy && has_entries)
         return error_set(err, -EINVAL, "--policy stands alone: write --network, --allow and so on into \"%.200s\"", options->policy);
@@ -166,13 +217,14 @@ static int policy_text(const struct node_options *options, char **ret_text, stru
         return rc < 0 ? error_set(err, rc, "--policy %.200s: %s", options->policy, strerror(-rc)) : 0;
     }
     if (!has_entries) return 0;
-    bool open = options->network && strcmp(options->network, "all") == 0;
-    if (options->network && !open && strcmp(options->network, "none") != 0)
+    if (options->network && strcmp(options->network, "all") != 0 && strcmp(options->network, "none") != 0)
         return error_set(err, -EINVAL, "--network \"%.100s\": write none or all", options->network);
-    json_t *policy = json_pack("{s:i,s:s,s:O*,s:O*}", "version", 1, "base", open ? "allow" : "deny", "allow", options->allow, "deny", options->deny);
+    json_t *policy = NULL;
+    int rc = options->type && strcmp(options->type, "mistral") == 0 ? network_policy(options, &policy, err) : 0;
+    if (rc == 0 && !policy) policy = native_policy(options);
     *ret_text = policy ? json_dumps(policy, JSON_COMPACT) : NULL;
     json_decref(policy);
-    return *ret_text ? 0 : error_set(err, -ENOMEM, "out of memory");
+    return rc < 0 ? rc : *ret_text ? 0 : error_set(err, -ENOMEM, "out of memory");
 }
 
 static void print_json(const json_t *value) {
@@ -269,7 +321,7 @@ static int command_create(const struct node_options *options, struct error *err)
                              "type", options->type, "envVars", options->env, "metadata", options->metadata);
     if (!options->timeout) json_object_set_new(body, "expires", json_false());
     if (rc == 0) rc = number_put(body, "timeout", "--timeout", options->timeout, err);
-    if (rc == 0) rc = number_put(body, "memoryMB", "--memory", options->memory, err);
+    if (rc == 0) rc = memory_put(body, options->memory, err);
     if (rc == 0) rc = number_put(body, "cpuCount", "--cpus", options->cpus, err);
     if (rc == 0) rc = ask(options, "POST", image ? "/sandboxes-cold" : "/sandboxes", body, &answer, err);
     if (rc == 0 && options->json && answer.body) print_json(answer.body);
@@ -300,6 +352,18 @@ static void exec_line(const char *text, void *data) {
     json_decref(line);
 }
 
+// All of standard input.
+static int exec_input(json_t **ret_input, struct error *err) {
+    struct buf text = BUF_INIT;
+    int rc = buf_read_fd(&text, STDIN_FILENO, NODE_INPUT_MAX);
+    if (rc == -EFBIG) rc = error_set(err, -EINVAL, "--stdin: standard input has more than 1 MiB, which the API does not take; send less");
+    else if (rc < 0) error_set(err, rc, "--stdin: %s", strerror(-rc));
+    if (rc == 0) *ret_input = text.len && memchr(text.data, 0, text.len) ? NULL : json_stringn(text.data ? text.data : "", text.len);
+    buf_done(&text);
+    return rc == 0 && !*ret_input ? error_set(err, -EINVAL, "--stdin: standard input is not text (UTF-8 without NUL), as the API needs; encode it, "
+                                                            "as in base64 FILE | penstock exec -i ID -- base64 -d") : rc;
+}
+
 static int command_exec(const struct node_options *options, struct error *err) {
     char path[NODE_PATH_SIZE];
     struct rest_answer answer = {0};
@@ -309,8 +373,13 @@ static int command_exec(const struct node_options *options, struct error *err) {
     for (char **word = options->command; word && *word; word++) json_array_append_new(cmd, json_string(*word));
     if (rc == 0 && (json_array_size(cmd) == 0 || options->word_count > 1))
         rc = error_set(err, -EINVAL, "no command: write it behind --, as in penstock exec ID -- ls /");
-    json_t *body = json_pack("{s:o,s:O*,s:s*,s:s*}", "cmd", cmd, "env", options->env, "cwd", options->cwd, "user", options->user);
+    json_t *input = NULL;
+    if (rc == 0 && options->input) rc = exec_input(&input, err);
+    json_t *body = json_pack("{s:o,s:o*,s:O*,s:s*,s:s*}", "cmd", cmd, "stdin", input, "env", options->env,
+                             "cwd", options->cwd, "user", options->user);
     if (rc == 0) rc = sandbox_path(path, options->words[0], "/exec", err);
+    if (rc == 0 && json_dumpb(body, NULL, 0, JSON_COMPACT) > NODE_BODY_MAX)
+        rc = error_set(err, -EINVAL, "the call would be of more than 2 MiB, which the API does not take; send less");
     const struct rest_call call = {.method = "POST", .path = path, .body = body, .print = options->print, .line = exec_line, .data = &status};
     if (rc == 0) rc = rest_ask(&call, &answer, err);
     json_decref(body);
@@ -458,7 +527,7 @@ static int create_template(const struct node_options *options, struct error *err
     json_t *body = json_pack("{s:s*}", "name", options->name);
     json_t *build = json_pack("{s:s*,s:s*,s:O*,s:s*,s:s*}", "fromImage", rc == 0 ? options->words[1] : NULL, "policy", policy, "steps",
                               options->steps, "startCmd", options->start, "readyCmd", options->ready);
-    if (rc == 0) rc = number_put(body, "memoryMB", "--memory", options->memory, err);
+    if (rc == 0) rc = memory_put(body, options->memory, err);
     if (rc == 0) rc = number_put(body, "cpuCount", "--cpus", options->cpus, err);
     if (rc == 0) rc = ask(options, "POST", "/v3/templates", body, &made, err);
     if (rc == 0) {

@@ -65,7 +65,7 @@ struct daemon_serve {
     const char *upstream_ca;
     bool check_config;      // only read the configuration
 };
-// Runs a node until a signal ends it. 0, or 1 for an error that has been printed.
+// Runs a node until a signal ends it. 0, or for an error that has been printed 1, or 2 if an argument is wrong.
 int daemon_serve(const struct daemon_serve *options);
 
 // The key of the node's API, for a client on the same machine: PENSTOCK_API_KEY, AENV_API_KEY, else the node's own, where it can

@@ -55,6 +55,17 @@ static json_t *config_variables(void) {
     return array;
 }
 
+// A list in the place of the default opens private networks to policies that have no base of their own for them (e2b).
+static void config_warn(const struct policy_node *node) {
+    char ranges[POLICY_GUARDRAIL_SIZE];
+    size_t count = policy_guardrail_open(node, ranges);
+    if (count == 0) return;
+    fprintf(stderr, "penstock: warning: network.egress.always_denied stands in place of the default, so e2b policies may reach %.*s",
+            (int)strcspn(ranges, ","), ranges);
+    if (count > 1) fprintf(stderr, " and %zu more ranges that are not public", count - 1);
+    fprintf(stderr, "; add %s (to always_allowed what sandboxes may reach), or leave the list out\n", ranges);
+}
+
 int node_config_read(const char *path, const char *const *dns, size_t dns_count, struct node_config *ret_config, struct error *err) {
     struct node_config config = {.name = path, .variables = config_variables()};
     int rc = config.variables ? 0 : error_set(err, -EINVAL, "a variable PENSTOCK_... is not UTF-8; set it to text");
@@ -65,6 +76,7 @@ int node_config_read(const char *path, const char *const *dns, size_t dns_count,
     if (rc == 0)
         rc = nameserver_collect(dns_count ? dns : (const char *const *)node->dns_servers, dns_count ? dns_count : node->dns_server_count,
                                 &config.servers, err);
+    if (rc == 0) config_warn(node);
     if (rc < 0) node_config_done(&config);
     else *ret_config = config;
     return rc;

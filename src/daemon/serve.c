@@ -34,6 +34,7 @@ struct serve {
     struct event *events[3];
     char state[PATH_MAX];
     char *config, *upstream_ca;
+    bool misused;   // an argument is wrong, whatever the machine is like
     bool knows_all; // its sandboxes have been found
     int lock;
 };
@@ -78,7 +79,9 @@ static int serve_read(struct serve *serve, struct error *err) {
     struct addr addr;
     uint16_t port;
     char address[ADDR_TEXT_SIZE + 16];
-    int rc = serve_find_config(serve, err);
+    int rc = options->listen ? api_parse_address(options->listen, &addr, &port, err) : 0;
+    serve->misused = rc < 0;
+    if (rc == 0) rc = serve_find_config(serve, err);
     if (rc == 0) rc = node_config_read(serve->config, options->dns, options->dns_count, &serve->node.config, err);
     if (rc == 0) rc = api_parse_address(serve_address(serve, &serve->node.config.node, address, sizeof(address)), &addr, &port, err);
     if (rc < 0) return rc;
@@ -323,5 +326,5 @@ int daemon_serve(const struct daemon_serve *options) {
     free(serve.node.token_seed);
     free(serve.upstream_ca);
     if (serve.lock >= 0) close(serve.lock);
-    return rc < 0 ? 1 : 0;
+    return rc == 0 ? 0 : serve.misused ? 2 : 1;
 }

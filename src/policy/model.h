@@ -198,6 +198,11 @@ struct policy_node {
     char *source;                    // file name, for explanations
 };
 
+// Where always_denied is set it stands in place of the default of e2b policies: every address that is not globally reachable.
+// Of those ranges, the ones that it leaves open, at least in part, and always_allowed does not name: how many, and their texts
+// with ", " between them.
+#define POLICY_GUARDRAIL_SIZE 512 // all of them fit
+size_t policy_guardrail_open(const struct policy_node *node, char buf[POLICY_GUARDRAIL_SIZE]);
 #define POLICY_NODE_HELP_SIZE 256
 // Reads a node configuration (YAML; keys as in semantics section 12) and the PENSTOCK_... variables of environ over it.
 // text may be NULL: variables only. 0 or -EINVAL with one message.

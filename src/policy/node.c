@@ -13,6 +13,7 @@
 #include "policy/yaml.h"
 
 #define VARIABLE_PREFIX "PENSTOCK_"
+#define MEMORY_MIN 128       // MiB: the least that the API takes
 #define POOL4_LENGTH_MAX 19  // at least 8,192 addresses: a sandbox may hold 4,096 names
 #define POOL6_LENGTH_MAX 112 // 65,536
 
@@ -228,45 +229,45 @@ static int take_listen(struct policy_node *node, const char *text, size_t len, s
     return 0;
 }
 
-static int take_count(uint32_t *field, uint32_t max, const char *text, size_t len, struct error *err) {
+static int take_count(uint32_t *field, uint32_t min, uint32_t max, const char *text, size_t len, struct error *err) {
     char quoted[YAML_QUOTE_SIZE];
     uint64_t number;
-    if (number_parse(text, len, 1, max, &number) < 0)
-        return error_set(err, -EINVAL, "\"%s\" is not a number from 1 to %u", yaml_quote(text, len, quoted), max);
+    if (number_parse(text, len, min, max, &number) < 0)
+        return error_set(err, -EINVAL, "\"%s\" is not a number from %u to %u", yaml_quote(text, len, quoted), min, max);
     *field = (uint32_t)number;
     return 0;
 }
 
 static int take_sandboxes(struct policy_node *node, const char *text, size_t len, struct error *err) {
-    return take_count(&node->max_sandboxes, 10000, text, len, err);
+    return take_count(&node->max_sandboxes, 1, 10000, text, len, err);
 }
 
 static int take_memory(struct policy_node *node, const char *text, size_t len, struct error *err) {
-    return take_count(&node->memory_mb, 1 << 20, text, len, err);
+    return take_count(&node->memory_mb, MEMORY_MIN, 1 << 20, text, len, err);
 }
 
 static int take_cpus(struct policy_node *node, const char *text, size_t len, struct error *err) {
-    return take_count(&node->cpu_count, 1024, text, len, err);
+    return take_count(&node->cpu_count, 1, 1024, text, len, err);
 }
 
 static int take_pids(struct policy_node *node, const char *text, size_t len, struct error *err) {
-    return take_count(&node->pids, 1 << 20, text, len, err);
+    return take_count(&node->pids, 1, 1 << 20, text, len, err);
 }
 
 static int take_max_memory(struct policy_node *node, const char *text, size_t len, struct error *err) {
-    return take_count(&node->max_memory_mb, 1 << 20, text, len, err);
+    return take_count(&node->max_memory_mb, MEMORY_MIN, 1 << 20, text, len, err);
 }
 
 static int take_max_cpus(struct policy_node *node, const char *text, size_t len, struct error *err) {
-    return take_count(&node->max_cpu_count, 1024, text, len, err);
+    return take_count(&node->max_cpu_count, 1, 1024, text, len, err);
 }
 
 static int take_connections(struct policy_node *node, const char *text, size_t len, struct error *err) {
-    return take_count(&node->max_connections, POLICY_CONNECTIONS_MAX, text, len, err);
+    return take_count(&node->max_connections, 1, POLICY_CONNECTIONS_MAX, text, len, err);
 }
 
 static int take_connection_rate(struct policy_node *node, const char *text, size_t len, struct error *err) {
-    return take_count(&node->connection_rate, POLICY_CONNECTION_RATE_MAX, text, len, err);
+    return take_count(&node->connection_rate, 1, POLICY_CONNECTION_RATE_MAX, text, len, err);
 }
 
 static int take_quantity(uint64_t *field, enum policy_quantity kind, const char *text, size_t len, struct error *err) {
@@ -310,7 +311,7 @@ static int take_pool6(struct policy_node *node, const char *text, size_t len, st
 static const struct node_setting node_settings[] = {
     {"network.egress", "always_denied", NODE_LIST, clear_denied, take_denied,
      "every address that is not globally reachable, for e2b policies; else none",
-     "addresses, CIDRs and names (*.domain too) that no sandbox reaches, whatever its policy says"},
+     "addresses, CIDRs and names (*.domain too) that no sandbox reaches, whatever its policy says; replaces the default"},
     {"network.egress", "always_allowed", NODE_LIST, clear_allowed, take_allowed, "none",
      "addresses and CIDRs exempt from always_denied and deny_own_addresses; opens nothing"},
     {"network.egress", "deny_own_addresses", NODE_BOOL, NULL, take_deny_own, "true for e2b policies; else false",
@@ -332,9 +333,9 @@ static const struct node_setting node_settings[] = {
     {"images", "local", NODE_BOOL, NULL, take_local, "false", "whether clients may name images that are files of this host (oci:, docker-archive:)"},
     {"node", "listen", NODE_TEXT, NULL, take_listen, "127.0.0.1:8000", "address of the REST API"},
     {"node", "sandboxes", NODE_NUMBER, NULL, take_sandboxes, "1000", "sandboxes at once"},
-    {"node", "memory_mb", NODE_NUMBER, NULL, take_memory, "512", "memory of a sandbox that does not say (MiB)"},
+    {"node", "memory_mb", NODE_NUMBER, NULL, take_memory, "512", "memory of a sandbox that does not say (MiB, from 128)"},
     {"node", "cpu_count", NODE_NUMBER, NULL, take_cpus, "1", "CPUs of a sandbox that does not say"},
-    {"node", "max_memory_mb", NODE_NUMBER, NULL, take_max_memory, "none", "most memory that a sandbox may ask for (MiB)"},
+    {"node", "max_memory_mb", NODE_NUMBER, NULL, take_max_memory, "none", "most memory that a sandbox may ask for (MiB, from 128)"},
     {"node", "max_cpu_count", NODE_NUMBER, NULL, take_max_cpus, "none", "most CPUs that a sandbox may ask for"},
     {"node", "pids", NODE_NUMBER, NULL, take_pids, "1024", "processes of a sandbox"},
 };
@@ -521,11 +522,25 @@ static int read_variables(char *const *environment, struct policy_node *node, st
     return 0;
 }
 
+// What a sandbox gets that does not say is not more than any may have.
+static int check_most(const struct policy_node *node, const char *source, struct error *err) {
+    const struct {
+        const char *key;
+        uint32_t usual, most;
+    } rows[] = {{"memory_mb", node->memory_mb, node->max_memory_mb}, {"cpu_count", node->cpu_count, node->max_cpu_count}};
+    for (size_t i = 0; i < ARRAY_LENGTH(rows); i++)
+        if (rows[i].most && rows[i].usual > rows[i].most)
+            return error_set(err, -EINVAL, "%s: node.%s %u is more than node.max_%s %u; lower the one or raise the other", source,
+                             rows[i].key, rows[i].usual, rows[i].key, rows[i].most);
+    return 0;
+}
+
 int policy_node_read(const char *text, size_t len, const char *file_name, char *const *environment,
                      struct policy_node *ret_node, struct error *err) {
     struct policy_node node = {0};
     int r = text ? read_file(text, len, file_name, &node, err) : 0;
     if (r == 0) r = read_variables(environment, &node, err);
+    if (r == 0) r = check_most(&node, text && file_name ? file_name : "environment", err);
     if (r == 0) {
         node.source = strdup(text && file_name ? file_name : "environment");
         if (!node.source) r = error_set(err, -ENOMEM, "out of memory");

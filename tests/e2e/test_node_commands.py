@@ -51,6 +51,18 @@ def test_a_sandbox_from_creation_to_removal(node):
                          capture_output=True, check=True, timeout=PATIENCE).stdout
     assert raw == b"\xff\0"
     assert node.run("exec", sandbox, "--", "sh", "-c", "kill -9 $$").returncode == 137
+    # Standard input: only if asked for, whole, and no more than the API takes.
+    def exec_input(data, *options):
+        return subprocess.run([node.program, "exec", *options, sandbox, "--", "sh", "-c", "cat"], env=node.environment(), input=data,
+                              capture_output=True, check=False, timeout=PATIENCE)
+    assert exec_input(b"unread").stdout == b""
+    for data in ("hé\n".encode(), b"", b"x" * (1 << 20)):
+        done = exec_input(data, "-i")
+        assert (done.returncode, done.stderr) == (0, b"") and done.stdout == data, (len(data), done.stderr, len(done.stdout))
+    for data, says in ((b"x" * ((1 << 20) + 1), b"more than 1 MiB"), (b"\xff", b"not text"), (b"a\0b", b"not text"),
+                       (b"\1" * (1 << 20), b"more than 2 MiB")):
+        done = exec_input(data, "--stdin")
+        assert done.returncode == 2 and says in done.stderr and done.stderr.count(b"\n") == 1, (says, done.stderr)
     # explain, update, and that it holds.
     assert good(node, "explain", sandbox, "https://both.example/").startswith("allow: ")
     denied = good(node, "explain", sandbox, "https://other.example/", code=1)
@@ -94,6 +106,21 @@ def test_an_update_keeps_or_closes(node):
     bad(node, "update", "--allow", "not a host", sandbox, code=1, text="not a host")
     assert good(node, "explain", sandbox, "https://both.example/").startswith("allow")
     good(node, "rm", sandbox)
+
+
+@root_only
+def test_options_of_type_mistral(node):
+    """They make a policy of the one dialect of that type, whose checks are the node's."""
+    ranged = create(node, "--type", "mistral", "--allow-cidr", "203.0.113.9", "--memory", "1g", IMAGE)
+    assert node.good("GET", f"/sandboxes/{ranged}").json["memoryMB"] == 1024
+    assert good(node, "explain", ranged, "tcp://203.0.113.9:23").startswith("allow: ")
+    assert good(node, "explain", ranged, "tcp://198.51.100.20:23", code=1).startswith("deny: ")
+    good(node, "update", "--type", "mistral", "--network", "all", ranged)
+    assert good(node, "explain", ranged, "tcp://198.51.100.20:23").startswith("allow: ")
+    good(node, "update", "--type", "mistral", "--network", "none", ranged)
+    assert good(node, "explain", ranged, "tcp://203.0.113.9:23", code=1).startswith("deny: ")
+    bad(node, "create", "--type", "mistral", "--allow", "a.example", IMAGE, code=1, text="does not support Network.allow()")
+    good(node, "rm", ranged)
 
 
 @root_only
@@ -164,6 +191,10 @@ def test_mistakes(node):
             (["update", sandbox], 2, "no policy"), (["update", "--existing", "close", "--network", "none", sandbox], 2, "write keep"),
             (["update", "--policy", "/nowhere", sandbox], 1, "/nowhere"), (["explain", sandbox], 2, "a URL"),
             (["explain", sandbox, "nonsense://x"], 2, "nonsense"), (["rm"], 2, "the sandbox's id"), (["rm", "--all", sandbox], 2, sandbox),
+            (["create", IMAGE, "--", "ls"], 2, '"ls" behind --'), (["create", "--memory", "1x", IMAGE], 2, '--memory "1x": expected MiB'),
+            (["create", "--cpus", "1.5", IMAGE], 2, "expected a whole one"), (["create", "--bind", "github", IMAGE], 2, '"--bind"'),
+            (["create", "--type", "mistral", "--deny-cidr", "192.0.2.0/24", IMAGE], 2, "--deny-cidr"),
+            (["create", "--type", "mistral", "--network", "all", "--allow", "a.example", IMAGE], 2, "one of them"),
             (["template", "create", IMAGE], 2, "--name NAME"), (["template", "rm", "nope"], 1, "template nope not found"),
             (["template"], 2, "create, ls or rm"), (["snapshot", "rm", "nope"], 1, "not found"), (["ps", "x"], 2, '"x"')):
         bad(node, *arguments, code=code, text=text)

@@ -82,11 +82,11 @@ class Serve:
         shutil.rmtree(self.folder)
 
 
-def refused(*options, env=None, wrap=()):
+def refused(*options, env=None, wrap=(), code=1):
     """What it says, and nothing else, when it does not start."""
     done = subprocess.run([*wrap, PROGRAM, "serve", *options], env=environment(**(env or {})), capture_output=True, text=True,
                           timeout=PATIENCE, check=False, stdin=subprocess.DEVNULL)
-    assert done.returncode != 0 and done.stdout == "", done
+    assert done.returncode == code and done.stdout == "", done
     lines = done.stderr.splitlines()
     assert len(lines) == 1 and lines[0].startswith("penstock: "), done
     return lines[0]
@@ -99,6 +99,9 @@ CONFIGS = {
     "network:\n  egress:\n    always_denied: [10.0.0.0/33]": '"10.0.0.0/33"', "nodes: {}": '"nodes"',
     "network: {dns: {servers: [dns.example]}}": '"dns.example"', "node: {listen: localhost}": '"localhost"',
     "images: {mirrors: [docker.io]}": '"docker.io" is not a mirror', "limits: {bandwidth: fast}": '"fast" is not a whole number',
+    "node: {memory_mb: 1}": '"1" is not a number from 128', "node: {max_memory_mb: 127}": '"127" is not a number from 128',
+    "node: {memory_mb: 8192, max_memory_mb: 4096}": "node.memory_mb 8192 is more than node.max_memory_mb 4096",
+    "node: {cpu_count: 4, max_cpu_count: 2}": "node.cpu_count 4 is more than node.max_cpu_count 2",
     "a: [": ":2: ", "network:\n  dns: {servers: [203.0.113.53]}\x00": "NUL byte",
 }
 OPTIONS = {
@@ -110,6 +113,9 @@ OPTIONS = {
 }
 
 
+READ_LATER = ("--config", "--dns", "--upstream-ca")  # whose values may be right, and the machine's state wrong
+
+
 def test_bad_input_is_quoted(lab, tmp_path):
     del lab
     for text, says in CONFIGS.items():
@@ -118,10 +124,23 @@ def test_bad_input_is_quoted(lab, tmp_path):
         line = refused("--check-config", "--config", str(path))
         assert says in line and str(path) in line, (text, line)
     for options, says in OPTIONS.items():
-        assert says in refused("--check-config", *options), options
+        assert says in refused("--check-config", *options, code=1 if options[0] in READ_LATER and len(options) == 2 else 2), options
     for name, value, says in (("PENSTOCK_NODE_LISTEN", "here", 'variable PENSTOCK_NODE_LISTEN: "here"'),
                               ("PENSTOCK_NETWORK_EGRESS_ALWAYS", "x", "unknown variable PENSTOCK_NETWORK_EGRESS_ALWAYS;")):
         assert says in refused("--check-config", env={name: value}), name
+
+
+def test_a_list_that_opens_private_networks(lab, tmp_path):
+    del lab
+    path = tmp_path / "node.yaml"
+    with open(os.path.join(lab_module.PROJECT, "README.md"), encoding="utf-8") as file:
+        sample = re.search(r"```yaml\n(network:\n  egress:.*?)```", file.read(), re.S).group(1)
+    for text, warns in ((sample, False), ("network: {egress: {always_denied: [10.0.0.0/8, 0.0.0.0/8, \"*.corp.example\"]}}", True)):
+        path.write_text(text)
+        done = subprocess.run([PROGRAM, "serve", "--check-config", "--config", path], env=environment(), capture_output=True, text=True,
+                              check=False)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (0, "the configuration is valid\n", int(warns)), done
+        assert not warns or "may reach 100.64.0.0/10 and 21 more ranges that are not public; add 100.64.0.0/10, 127" in done.stderr, done
 
 
 def test_a_state_folder_that_cannot_be_used(lab, tmp_path):
@@ -408,7 +427,9 @@ def test_guardrails_of_running_sandboxes(node):
 
 @root_only
 def test_servers_and_limits_of_running_sandboxes(node):
+    warned = node.said().count("may reach 0.0.0.0/8 and 23 more ranges that are not public")
     reload(node, "{always_denied: []}")
+    assert node.said().count("may reach 0.0.0.0/8 and 23 more ranges that are not public") == warned + 1, node.said()
     sandbox = node.create(network={"allowOut": ["both.example"], "denyOut": ["0.0.0.0/0"]})
     name = {"name": "curl -sS -o /dev/null --max-time 10 https://both.example/"}
     assert probe(node, sandbox, name) == {"name"}
