@@ -134,21 +134,27 @@ static void node_pause(void *data, struct api_call *call, const struct store_san
     if (wait) wait_call(wait, IPC_SHIM_PAUSE, NULL, paused);
 }
 
-static void resumed(const struct ipc_shim_done *done, void *data) {
-    struct node_wait *wait = data;
+static void resume_store(struct node_wait *wait) {
     struct error err = {0};
-    if (!wait_succeeds(wait, done)) return;
-    wait->sandbox->paused = false;
-    int rc = store_sandbox_set_state_end(wait->sandbox->node->store, wait->sandbox->id, STORE_RUNNING, wait->end_us, &err);
+    int rc = wait->sandbox->unstored ? node_store_found(wait->sandbox, &err) : 0;
+    if (rc == 0) rc = store_sandbox_set_state_end(wait->sandbox->node->store, wait->sandbox->id, STORE_RUNNING, wait->end_us, &err);
     node_set_timer(wait->sandbox, wait->end_us);
     wait_reply_row(wait, rc, &err);
+}
+
+static void resumed(const struct ipc_shim_done *done, void *data) {
+    struct node_wait *wait = data;
+    if (!wait_succeeds(wait, done)) return;
+    wait->sandbox->paused = false;
+    resume_store(wait);
 }
 
 static void node_resume(void *data, struct api_call *call, const struct store_sandbox *row, int64_t end_us) {
     struct node_wait *wait = wait_new(data, call, row->id);
     if (!wait) return;
     wait->end_us = end_us;
-    wait_call(wait, IPC_SHIM_RESUME, NULL, resumed);
+    if (wait->sandbox->paused) wait_call(wait, IPC_SHIM_RESUME, NULL, resumed);
+    else resume_store(wait); // it runs, and only its row says something else
 }
 
 static void node_set_end(void *data, struct api_call *call, const struct store_sandbox *row, int64_t end_us) {

@@ -3,7 +3,9 @@
 import base64
 import datetime
 import json
+import os
 import socket
+import subprocess
 import threading
 import time
 import urllib.parse
@@ -437,3 +439,47 @@ def test_http(node):
     assert raw(node, b"POST /sandboxes HTTP/1.1\r\n" + head + key + both + b"\r\n0\r\n\r\n").startswith(b"HTTP/1.1 400 ")
     audit = node.good("GET", "/audit?limit=5").json
     assert len(audit) <= 5
+
+
+# ---- when the disk is full ----
+
+@root_only
+def test_states_that_cannot_be_stored(node):
+    """The daemon's files cannot grow: a pause is undone; after a restart the sandbox runs on, and is stored when that works."""
+    def limit(size):
+        subprocess.run(["prlimit", f"--fsize={size}:unlimited", "--pid", str(node.daemon.pid)], check=True)
+
+    def killed_and_back(*wrap):
+        node.daemon.kill()
+        node.daemon.wait()
+        node.serve(wrap=wrap)
+
+    killed_and_back("env", "--ignore-signal=XFSZ")
+    sandbox = node.create(timeout=600, **NONE)
+    size = os.path.getsize(node.errors) + 3000  # what it says fits, a page of the store does not
+    limit(size)
+    failed = node.call("POST", f"/sandboxes/{sandbox}/pause")
+    assert failed.status == 500 and "could not be stored and was undone" in failed.message, failed
+    assert node.states()[sandbox] == "running" and node.exec(sandbox, "echo here").out == "here\n"
+    limit("unlimited")
+    node.good("POST", f"/sandboxes/{sandbox}/pause")
+    limit(size)
+    assert node.call("POST", f"/sandboxes/{sandbox}/connect", {"timeout": 600}).status == 500  # it runs, and its row says paused
+    killed_and_back("env", "--ignore-signal=XFSZ", "prlimit", f"--fsize={size}:unlimited")
+    assert f"{sandbox}: it runs on, but its state cannot be stored" in node.said()
+    limit("unlimited")
+    node.good("POST", f"/sandboxes/{sandbox}/connect", {"timeout": 600})  # which stores it first
+    assert f"{sandbox}: its state is stored now" in node.said()
+    assert node.states()[sandbox] == "running" and node.exec(sandbox, "echo here").out == "here\n"
+    shim = next(pid for pid in os.listdir("/proc") if pid.isdigit() and sandbox in cmdline(pid) and "@shim" in cmdline(pid))
+    os.kill(int(shim), 9)
+    until("it is there still", lambda: sandbox not in node.states())
+    assert f"{sandbox}: it ended by itself: its first process has ended, or" in node.said()
+
+
+def cmdline(pid):
+    try:
+        with open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
