@@ -221,6 +221,30 @@ int egress_create(const struct api *api, struct api_call *call, json_t *body, en
     return finish(r, &egress, ret_egress);
 }
 
+// Of an update, whose body is the network with two members more.
+static int check_unknown(json_t *body, struct error *err) {
+    static const char *const known[] = {"denyOut", "allowOut", "rules", SNAKE, CAMEL, "policy", "allowPublicTraffic", "maskRequestHost",
+                                        "egressProxy", "httpsPorts"};
+    const char *key;
+    json_t *value;
+    json_object_foreach(body, key, value) {
+        char plain[PLAIN_SIZE], word[PLAIN_SIZE];
+        const char *meant = NULL;
+        bool right = false;
+        plain_key(key, plain);
+        for (size_t i = 0; i < ARRAY_LENGTH(known); i++) {
+            right |= strcmp(key, known[i]) == 0;
+            plain_key(known[i], word);
+            if (!meant && is_near(plain, word)) meant = known[i];
+        }
+        if (right) continue;
+        if (meant) return error_set(err, -EINVAL, "unknown key \"%.64s\" in network; did you mean \"%s\"?", key, meant);
+        return error_set(err, -EINVAL, "unknown key \"%.64s\" in network; the keys are: denyOut, allowOut, rules, " SNAKE
+                         "; or policy alone", key);
+    }
+    return 0;
+}
+
 static int refuse_ingress(const char *field, struct error *err) {
     return error_set(err, -EINVAL, "%s cannot be changed by an update; it is set when a sandbox is created", field);
 }
@@ -239,6 +263,8 @@ int egress_update(const struct api *api, struct api_call *call, json_t *body, en
         if (r == 0 && (!egress.allow_public_traffic || egress.mask_request_host)) r = refuse_ingress(ingress_fields[0], err);
         return finish(r, &egress, ret_egress);
     }
+    int unknown = check_unknown(body, err);
+    if (unknown < 0) return unknown;
     json_t *whole = make_whole(copy_members(body, apart), body);
     int r = read_e2b(api, call, whole, type, &egress, err);
     json_decref(whole);

@@ -178,15 +178,22 @@ static void sandbox_sweep(struct node_sandbox *sandbox) {
     node_sweep(sandbox->node, sandbox->id, sandbox->folder, sandbox_swept, sandbox);
 }
 
+// Nobody asked for it.
+static void sandbox_say_end(const struct node_sandbox *sandbox, const char *why) {
+    const struct store_audit row = {store_now_us(), "penstock", "ended by itself", sandbox->id, 0};
+    struct error err = {0};
+    fprintf(stderr, "penstock: sandbox %s: it ended by itself: %s\n", sandbox->id,
+            *why ? why : "its first process has ended, or its shim was ended from outside");
+    if (!sandbox->hidden && store_audit_add(sandbox->node->store, &row, &err) < 0) fprintf(stderr, "penstock: audit: %s\n", err.text);
+}
+
 static void sandbox_gone(int failure, const char *text, void *data) {
     struct node_sandbox *sandbox = data;
     bool by_itself = sandbox->up && !sandbox->ending;
     if (failure) sandbox->status = failure == -EINVAL ? 400 : failure == -EAGAIN ? 503 : 500;
     if (sandbox->started && !sandbox->failure[0])
         snprintf(sandbox->failure, sizeof(sandbox->failure), "%s", *text ? text : "the sandbox's shim ended while it was started");
-    else if (by_itself)
-        fprintf(stderr, "penstock: sandbox %s: it ended by itself: %s\n", sandbox->id,
-                *text ? text : "its first process has ended, or its shim was ended from outside");
+    else if (by_itself) sandbox_say_end(sandbox, text);
     else if (*text) sandbox_say(sandbox, text);
     shim_link_free(TAKE_POINTER(sandbox->link));
     node_count_out(sandbox);

@@ -362,7 +362,10 @@ static void test_network(void **state) {
           PUT("{\"allowOut\":[\"a.org\"],\"denyOut\":[\"8.8.8.0/24\"]}", 400, "allowOut contains domains", NULL),
           PUT("{\"allowOut\":[\"*.a.org\"]}", 400, "allowOut contains domains", NULL),
           PUT("{\"allowOut\":[\"a.org\",\"1.1.1.1\"],\"denyOut\":[\"8.8.8.0/24\"]}", 400, "allowOut contains domains", NULL),
-          PUT("{\"allowout\":[\"1.1.1.1\"]}", 400, "unknown key \\\"allowout\\\"", NULL),
+          PUT("{\"allowout\":[\"1.1.1.1\"]}", 400, "unknown key \\\"allowout\\\" in network; did you mean \\\"allowOut\\\"?", NULL),
+          PUT("{\"allow_internet\":false}", 400, "unknown key \\\"allow_internet\\\" in network; the keys are: denyOut, allowOut, rules, "
+              "allow_internet_access; or policy alone", NULL),
+          PUT("{\"polcy\":{}}", 400, "did you mean \\\"policy\\\"?", NULL),
           PUT("{\"allowPublicTraffic\":true}", 400, "allowPublicTraffic cannot be changed by an update", NULL),
           PUT("{\"maskRequestHost\":\"a\"}", 400, "maskRequestHost cannot be changed by an update", NULL),
           PUT("{\"allowInternetAccess\":true,\"allow_internet_access\":false}", 400, "differ", NULL),
