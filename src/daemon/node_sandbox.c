@@ -183,7 +183,7 @@ static void sandbox_say_end(const struct node_sandbox *sandbox, const char *why)
     const struct store_audit row = {store_now_us(), "penstock", "ended by itself", sandbox->id, 0};
     struct error err = {0};
     fprintf(stderr, "penstock: sandbox %s: it ended by itself: %s\n", sandbox->id,
-            *why ? why : "its first process has ended, or its shim was ended from outside");
+            *why ? why : "its shim was ended from outside");
     if (!sandbox->hidden && store_audit_add(sandbox->node->store, &row, &err) < 0) fprintf(stderr, "penstock: audit: %s\n", err.text);
 }
 
