@@ -284,7 +284,8 @@ def test_templates(node):
     node.good("POST", "/v2" + path, {"fromImage": "no-such"}, (202,))
     status = node.await_build(path)
     assert status["status"] == "error" and 'image "no-such"' in status["reason"]["message"] and "time=" not in status["reason"]["message"], status
-    assert node.call("POST", "/sandboxes", {"templateID": "missing"}).message == "template missing not found"
+    why = node.call("POST", "/sandboxes", {"templateID": "missing"}).message
+    assert why.startswith(f"template missing: its build {missing['buildID']} failed (") and why.endswith("; build it again"), why
     for name in ("top", "base", "missing"):
         node.good("DELETE", "/templates/" + name, status=(204,))
     assert node.call("DELETE", "/templates/base").message == "template base not found"
@@ -295,6 +296,20 @@ def test_templates(node):
 @root_only
 def test_images_that_cannot_be_had(node):
     before = node.states()
+    # A server that is no registry: what it says goes to nobody.
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        def answer_all():
+            while True:
+                try:
+                    other = server.accept()[0]
+                except OSError:
+                    return
+                other.recv(4096)
+                other.sendall(b"HTTP/1.1 500 SECRET\r\nContent-Length: 6\r\nConnection: close\r\n\r\nSECRET")
+                other.close()
+        threading.Thread(target=answer_all, daemon=True).start()
+        answer = node.call("POST", "/sandboxes-cold", {"image": f"docker://127.0.0.1:{server.getsockname()[1]}/x/y"})
+        assert answer.status == 400 and "SECRET" not in answer.message and "plain HTTP" in answer.message, answer
     for image, status, text in (
             ("missing", 400, f'image "missing": docker://{node.registry.name}/library/missing is not in its registry; check its name and tag'),
             (IMAGE + ":nope", 400, f"docker://{node.registry.name}/library/{IMAGE}:nope is not in its registry; check its name and tag"),
