@@ -55,6 +55,9 @@ static int check_args(const struct api_step *step, struct error *err) {
         break;
     case API_STEP_ENV:
         good &= step->count % 2 == 0;
+        for (size_t i = 0; i < step->count; i += 2)
+            if (!*step->args[i] || strchr(step->args[i], '='))
+                return error_set(err, -EINVAL, "steps: ENV \"%.64s\" is empty or holds a \"=\"; name a variable", step->args[i]);
         break;
     case API_STEP_WORKDIR:
     case API_STEP_USER:
@@ -96,7 +99,8 @@ static int read_base(struct api_request *request, struct building *building, str
         return error_set(err, -EINVAL, "name what to build from: either fromImage or fromTemplate");
     if (build->from_image) return 0;
     r = store_template_get(request->api->options.store, template, &building->source, err);
-    if (r == -ENOENT || (r == 0 && !building->source.layers)) return error_set(err, -EINVAL, "template %s not found", template);
+    if (r == -ENOENT) return error_set(err, -EINVAL, "template %s not found", template);
+    if (r == 0 && !building->source.layers) r = template_unbuilt(request->api->options.store, &building->source, template, err);
     build->from_template = &building->source;
     return r;
 }

@@ -5,6 +5,7 @@
 #include "api/egress.h"
 #include "api/fields.h"
 #include "api/route.h"
+#include "api/template_calls.h"
 #include "base/mem.h"
 
 #define METADATA_MAX 65536 // bytes; lists show a hundred of them
@@ -66,7 +67,7 @@ static int read_lifecycle(json_t *body, struct store_sandbox *row, struct error 
 static int read_texts(json_t *body, struct creation *creation, struct error *err) {
     static const char *const unsupported[] = {"mcp", "iam", "volumeMounts", "attachedDrives", "extraBootArgs"};
     int r = field_pairs(body, "metadata", METADATA_MAX, &creation->metadata, err);
-    if (r >= 0) r = field_pairs(body, "envVars", ENV_VARS_MAX, &creation->env_vars, err);
+    if (r >= 0) r = field_variables(body, "envVars", ENV_VARS_MAX, &creation->env_vars, err);
     for (size_t i = 0; r >= 0 && i < ARRAY_LENGTH(unsupported); i++) r = field_unsupported(body, unsupported[i], err);
     if (r >= 0 && field_unsupported(body, "customExtensionParams", NULL) < 0)
         r = error_set(err, -EINVAL, "customExtensionParams needs a custom extension, and this server has none");
@@ -107,7 +108,8 @@ static int read_source(struct api_request *request, struct creation *creation, s
     int r = field_string(request->body, "templateID", 256, &name, err);
     if (r == 0) return error_set(err, -EINVAL, "templateID is missing; name a template or snapshot");
     if (r > 0) r = store_template_get(request->api->options.store, name, source, err);
-    if (r == -ENOENT || (r == 0 && !source->layers)) return error_set(err, -EINVAL, "template %s not found", name);
+    if (r == -ENOENT) return error_set(err, -EINVAL, "template %s not found", name);
+    if (r == 0 && !source->layers) r = template_unbuilt(request->api->options.store, source, name, err);
     if (r < 0) return r;
     row->template_id = source->id;
     row->alias = source->name;

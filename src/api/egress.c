@@ -22,25 +22,62 @@ void egress_done(struct egress *egress) {
     *egress = (struct egress){0};
 }
 
+#define PLAIN_SIZE 256 // longer names are nobody's misspelling
+#define EDITS_MAX 2
+
 // Letters only, lower case: "AllowOut", "allow_out" are "allowout".
-static void plain_key(const char *key, char ret_plain[32]) {
+static void plain_key(const char *key, char ret_plain[PLAIN_SIZE]) {
     size_t used = 0;
-    for (; *key && used < 31; key++)
+    for (; *key && used < PLAIN_SIZE - 1; key++)
         if (isalpha((unsigned char)*key)) ret_plain[used++] = (char)tolower((unsigned char)*key);
     ret_plain[used] = '\0';
 }
 
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
+// At most EDITS_MAX letters are changed, left out, put in, or swapped with their neighbour.
+static bool is_near(const char *plain, const char *word) {
+    enum { MOST = 32 };
+    size_t rows[3][MOST], len = strlen(plain), word_len = strlen(word); // the row, the one before, the one before that
+    if (word_len >= MOST || len > word_len + EDITS_MAX || word_len > len + EDITS_MAX) return false;
+    for (size_t k = 0; k <= word_len; k++) rows[1][k] = rows[2][k] = k;
+    for (size_t i = 1; i <= len; i++) {
+        rows[0][0] = i;
+        for (size_t k = 1; k <= word_len; k++) {
+            size_t cost = rows[1][k - 1] + (plain[i - 1] != word[k - 1]);
+            cost = least(cost, least(rows[1][k], rows[0][k - 1]) + 1);
+            if (i > 1 && k > 1 && plain[i - 1] == word[k - 2] && plain[i - 2] == word[k - 1]) cost = least(cost, rows[2][k - 2] + 1);
+            rows[0][k] = cost;
+        }
+        memcpy(rows[2], rows[1], sizeof(rows[1]));
+        memcpy(rows[1], rows[0], sizeof(rows[0]));
+    }
+    return rows[1][word_len] <= EDITS_MAX;
+}
+
+// What an unknown member was probably to be. NULL: anything else.
+static const char *meant_by(const char *plain) {
+    static const struct {
+        const char *word, *part, *meant;
+    } members[] = {{"allowinternetaccess", "internet", SNAKE}, {"network", "network", "network"}, {"policy", "polic", "policy"}};
+    for (size_t i = 0; i < ARRAY_LENGTH(members); i++)
+        if (strstr(plain, members[i].part) || is_near(plain, members[i].word)) return members[i].meant;
+    return NULL;
+}
+
 static int check_misplaced(json_t *body, struct error *err) {
+    static const char *const known[] = {SNAKE, CAMEL, "network", "policy"};
     static const char *const lists[] = {"allowout", "denyout", "egress", "egressproxy", "allowpublictraffic"};
     const char *key;
     json_t *value;
     json_object_foreach(body, key, value) {
-        char plain[32];
+        char plain[PLAIN_SIZE];
+        bool right = false;
+        for (size_t i = 0; i < ARRAY_LENGTH(known); i++) right |= strcmp(key, known[i]) == 0;
+        if (right) continue;
         plain_key(key, plain);
-        if (strncmp(plain, "allowinternet", 13) == 0 && strcmp(key, SNAKE) != 0 && strcmp(key, CAMEL) != 0)
-            return error_set(err, -EINVAL, "unknown field \"%s\"; did you mean \"" SNAKE "\"?", key);
-        if (strcmp(plain, "network") == 0 && strcmp(key, "network") != 0)
-            return error_set(err, -EINVAL, "unknown field \"%s\"; did you mean \"network\"?", key);
+        const char *meant = meant_by(plain);
+        if (meant) return error_set(err, -EINVAL, "unknown field \"%.64s\"; did you mean \"%s\"?", key, meant);
         for (size_t i = 0; i < ARRAY_LENGTH(lists); i++)
             if (strcmp(plain, lists[i]) == 0)
                 return error_set(err, -EINVAL, "unknown field \"%s\"; it belongs into \"network\"", key);
@@ -184,6 +221,30 @@ int egress_create(const struct api *api, struct api_call *call, json_t *body, en
     return finish(r, &egress, ret_egress);
 }
 
+// Of an update, whose body is the network with two members more.
+static int check_unknown(json_t *body, struct error *err) {
+    static const char *const known[] = {"denyOut", "allowOut", "rules", SNAKE, CAMEL, "policy", "allowPublicTraffic", "maskRequestHost",
+                                        "egressProxy", "httpsPorts"};
+    const char *key;
+    json_t *value;
+    json_object_foreach(body, key, value) {
+        char plain[PLAIN_SIZE], word[PLAIN_SIZE];
+        const char *meant = NULL;
+        bool right = false;
+        plain_key(key, plain);
+        for (size_t i = 0; i < ARRAY_LENGTH(known); i++) {
+            right |= strcmp(key, known[i]) == 0;
+            plain_key(known[i], word);
+            if (!meant && is_near(plain, word)) meant = known[i];
+        }
+        if (right) continue;
+        if (meant) return error_set(err, -EINVAL, "unknown key \"%.64s\" in network; did you mean \"%s\"?", key, meant);
+        return error_set(err, -EINVAL, "unknown key \"%.64s\" in network; the keys are: denyOut, allowOut, rules, " SNAKE
+                         "; or policy alone", key);
+    }
+    return 0;
+}
+
 static int refuse_ingress(const char *field, struct error *err) {
     return error_set(err, -EINVAL, "%s cannot be changed by an update; it is set when a sandbox is created", field);
 }
@@ -202,6 +263,8 @@ int egress_update(const struct api *api, struct api_call *call, json_t *body, en
         if (r == 0 && (!egress.allow_public_traffic || egress.mask_request_host)) r = refuse_ingress(ingress_fields[0], err);
         return finish(r, &egress, ret_egress);
     }
+    int unknown = check_unknown(body, err);
+    if (unknown < 0) return unknown;
     json_t *whole = make_whole(copy_members(body, apart), body);
     int r = read_e2b(api, call, whole, type, &egress, err);
     json_decref(whole);

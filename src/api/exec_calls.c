@@ -48,13 +48,12 @@ static int read_env(json_t *body, struct command *command, struct error *err) {
     const char *name;
     AUTO_FREE char *checked = NULL;
     size_t used = 0;
-    int r = field_pairs(body, "env", TEXT_MAX, &checked, err);
+    int r = field_variables(body, "env", TEXT_MAX, &checked, err);
     command->env = r < 0 ? NULL : NEW_ARRAY(char *, json_object_size(env) + 1);
     command->exec.env = command->env;
     if (r < 0 || !command->env) return r < 0 ? r : error_set(err, -ENOMEM, "out of memory");
     if (r == 0) return 0;
     json_object_foreach(env, name, value) {
-        if (strchr(name, '=')) return error_set(err, -EINVAL, "env: the name \"%s\" holds a \"=\"; remove it", name);
         if (asprintf(&command->env[used], "%s=%s", name, json_string_value(value)) < 0) {
             command->env[used] = NULL;
             return error_set(err, -ENOMEM, "out of memory");

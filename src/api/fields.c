@@ -70,6 +70,14 @@ int field_pairs(json_t *body, const char *name, size_t max, char **ret_text, str
     return 1;
 }
 
+int field_variables(json_t *body, const char *name, size_t max, char **ret_text, struct error *err) {
+    json_t *object = member(body, name), *value;
+    const char *key;
+    json_object_foreach(object, key, value)
+        if (strchr(key, '=')) return error_set(err, -EINVAL, "%s: the name \"%.64s\" holds a \"=\"; remove it", name, key);
+    return field_pairs(body, name, max, ret_text, err);
+}
+
 int field_strings(json_t *body, const char *name, size_t max_count, char ***ret_list, size_t *ret_count,
                   struct error *err) {
     json_t *list = member(body, name), *value;

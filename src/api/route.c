@@ -171,9 +171,13 @@ static int read_body(struct api_request *request, const char *body, size_t len, 
     bool blank = strspn(body, " \t\r\n") == len;
     if (blank && kind == API_BODY_REQUIRED) return error_set(err, -EINVAL, "the body is empty; send a JSON object");
     request->body = blank ? json_object() : json_loadb(body, len, JSON_REJECT_DUPLICATES, &problem);
-    if (!request->body)
-        return error_set(err, -EINVAL, "the body is not valid JSON: %s (line %d, column %d)", problem.text, problem.line,
+    if (!request->body) {
+        enum json_error_code code = json_error_code(&problem);
+        bool nul = code == json_error_null_character || code == json_error_null_byte_in_key;
+        return error_set(err, -EINVAL, "the body is not valid JSON: %s (line %d, column %d)",
+                         nul ? "\"\\u0000\" stands for a NUL byte, which no text may hold; remove it" : problem.text, problem.line,
                          problem.column);
+    }
     if (!json_is_object(request->body)) return error_set(err, -EINVAL, "the body must be a JSON object");
     return 0;
 }

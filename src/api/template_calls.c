@@ -30,6 +30,31 @@ bool template_get(struct api_request *request, struct store_template *ret_item) 
     return r == 0;
 }
 
+int template_unbuilt(struct store *store, const struct store_template *item, const char *name, struct error *err) {
+    struct store_build build = {0};
+    int r = item->build_id ? store_build_get(store, item->id, item->build_id, &build, err) : -ENOENT;
+    if (r == -ENOENT) return error_set(err, -EINVAL, "template %s was never built; build it", name);
+    if (r < 0) return r;
+    switch (build.status) {
+    case STORE_BUILD_WAITING:
+        r = error_set(err, -EINVAL, "template %s: its build %s has not been started; start it", name, build.id);
+        break;
+    case STORE_BUILD_BUILDING:
+        r = error_set(err, -EINVAL, "template %s: its build %s has not ended; wait until it is ready", name, build.id);
+        break;
+    case STORE_BUILD_ERROR:
+        r = error_set(err, -EINVAL, "template %s: its build %s failed (%.300s); build it again", name, build.id,
+                      build.reason ? build.reason : "without a reason");
+        break;
+    case STORE_BUILD_READY:
+    case STORE_BUILD_STATUS_COUNT:
+        r = error_set(err, -EINVAL, "template %s: nothing is left of its build %s; build it again", name, build.id);
+        break;
+    }
+    store_build_done(&build);
+    return r;
+}
+
 // ---- POST /v3/templates ----
 
 struct announcement {

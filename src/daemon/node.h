@@ -59,6 +59,8 @@ struct node_sandbox {
     struct ipc_counters *counters; // that its gates had when they were asked last; NULL: never
     enum policy_type type;
     bool starting, up, paused, counting, cold, ending, adopted, hidden, killed; // hidden: without a row
+    bool unstored;           // adopted, and its row does not say yet what its shim said
+    uint64_t found;          // the generation that it said
     unsigned retry_s;        // of what could not be removed; 0: nothing failed yet
     char *layers;            // hidden: what it stands on; others have it in their row
     unsigned renewals;       // of the node's, when its policy was told what the configuration says
@@ -73,6 +75,9 @@ struct node_sandbox {
 };
 
 // ---- node_sandbox.c, node_reconcile.c: life cycle ----
+
+// Of one that is unstored: tries again. Until then no policy of it is touched.
+int node_store_found(struct node_sandbox *sandbox, struct error *err);
 
 struct node_sandbox *node_find(const struct node *node, const char *id); // NULL: none
 // Boots the sandbox of a row. extra: what its specification says more ("argv"), or NULL. hidden: the row is not in the store.

@@ -22,6 +22,7 @@ struct node_wait {
     struct node_sandbox *sandbox;
     struct api_call *call;
     int64_t end_us; // resume
+    struct error why; // a pause is undone
 };
 
 static struct node_wait *wait_new(struct node *node, struct api_call *call, const char *id) {
@@ -100,15 +101,31 @@ static void node_create(void *data, struct api_call *call, const struct api_crea
 
 // ---- pause, resume, end ----
 
+static void pause_undone(const struct ipc_shim_done *done, void *data) {
+    struct node_wait *wait = data;
+    struct error err = {0};
+    if (done && done->status == 0) {
+        wait->sandbox->paused = false;
+        error_set(&err, -EIO, "the pause could not be stored and was undone: %s", wait->why.text);
+    } else {
+        error_set(&err, -EIO, "the pause could neither be stored nor undone: %s", done ? done->text : "the sandbox ended meanwhile");
+    }
+    wait_fails(wait, -EIO, err.text);
+}
+
 static void paused(const struct ipc_shim_done *done, void *data) {
     struct node_wait *wait = data;
     struct error err = {0};
     if (!wait_succeeds(wait, done)) return;
     wait->sandbox->paused = true;
-    node_set_timer(wait->sandbox, 0);
     int rc = store_sandbox_set_state(wait->sandbox->node->store, wait->sandbox->id, STORE_PAUSED, &err);
-    if (rc == 0) api_reply_done(wait->call);
-    else api_reply_errno(wait->call, rc, err.text);
+    if (rc < 0) {
+        wait->why = err;
+        wait_call(wait, IPC_SHIM_RESUME, NULL, pause_undone);
+        return;
+    }
+    node_set_timer(wait->sandbox, 0);
+    api_reply_done(wait->call);
     free(wait);
 }
 
@@ -117,21 +134,27 @@ static void node_pause(void *data, struct api_call *call, const struct store_san
     if (wait) wait_call(wait, IPC_SHIM_PAUSE, NULL, paused);
 }
 
-static void resumed(const struct ipc_shim_done *done, void *data) {
-    struct node_wait *wait = data;
+static void resume_store(struct node_wait *wait) {
     struct error err = {0};
-    if (!wait_succeeds(wait, done)) return;
-    wait->sandbox->paused = false;
-    int rc = store_sandbox_set_state_end(wait->sandbox->node->store, wait->sandbox->id, STORE_RUNNING, wait->end_us, &err);
+    int rc = wait->sandbox->unstored ? node_store_found(wait->sandbox, &err) : 0;
+    if (rc == 0) rc = store_sandbox_set_state_end(wait->sandbox->node->store, wait->sandbox->id, STORE_RUNNING, wait->end_us, &err);
     node_set_timer(wait->sandbox, wait->end_us);
     wait_reply_row(wait, rc, &err);
+}
+
+static void resumed(const struct ipc_shim_done *done, void *data) {
+    struct node_wait *wait = data;
+    if (!wait_succeeds(wait, done)) return;
+    wait->sandbox->paused = false;
+    resume_store(wait);
 }
 
 static void node_resume(void *data, struct api_call *call, const struct store_sandbox *row, int64_t end_us) {
     struct node_wait *wait = wait_new(data, call, row->id);
     if (!wait) return;
     wait->end_us = end_us;
-    wait_call(wait, IPC_SHIM_RESUME, NULL, resumed);
+    if (wait->sandbox->paused) wait_call(wait, IPC_SHIM_RESUME, NULL, resumed);
+    else resume_store(wait); // it runs, and only its row says something else
 }
 
 static void node_set_end(void *data, struct api_call *call, const struct store_sandbox *row, int64_t end_us) {
@@ -183,7 +206,8 @@ static int updating_begin(struct node_updating *updating, struct error *err) {
     struct store *store = sandbox->node->store;
     struct error ignored;
     if (!sandbox->up || sandbox->ending) return error_set(err, -ENOENT, "sandbox %s not found", sandbox->id);
-    int rc = store_policy_stage(store, sandbox->id, updating->policy, updating->dialect, &updating->generation, err);
+    int rc = sandbox->unstored ? node_store_found(sandbox, err) : 0;
+    if (rc == 0) rc = store_policy_stage(store, sandbox->id, updating->policy, updating->dialect, &updating->generation, err);
     if (rc < 0) return rc;
     json_t *argument = node_policy_json(&sandbox->node->config, updating->policy, updating->dialect, updating->generation);
     rc = argument && json_object_set_new(argument, "keep", json_boolean(updating->keep)) == 0

@@ -178,11 +178,22 @@ static void sandbox_sweep(struct node_sandbox *sandbox) {
     node_sweep(sandbox->node, sandbox->id, sandbox->folder, sandbox_swept, sandbox);
 }
 
+// Nobody asked for it.
+static void sandbox_say_end(const struct node_sandbox *sandbox, const char *why) {
+    const struct store_audit row = {store_now_us(), "penstock", "ended by itself", sandbox->id, 0};
+    struct error err = {0};
+    fprintf(stderr, "penstock: sandbox %s: it ended by itself: %s\n", sandbox->id,
+            *why ? why : "its shim was ended from outside");
+    if (!sandbox->hidden && store_audit_add(sandbox->node->store, &row, &err) < 0) fprintf(stderr, "penstock: audit: %s\n", err.text);
+}
+
 static void sandbox_gone(int failure, const char *text, void *data) {
     struct node_sandbox *sandbox = data;
+    bool by_itself = sandbox->up && !sandbox->ending;
     if (failure) sandbox->status = failure == -EINVAL ? 400 : failure == -EAGAIN ? 503 : 500;
     if (sandbox->started && !sandbox->failure[0])
         snprintf(sandbox->failure, sizeof(sandbox->failure), "%s", *text ? text : "the sandbox's shim ended while it was started");
+    else if (by_itself) sandbox_say_end(sandbox, text);
     else if (*text) sandbox_say(sandbox, text);
     shim_link_free(TAKE_POINTER(sandbox->link));
     node_count_out(sandbox);
@@ -240,6 +251,24 @@ void node_end(struct node_sandbox *sandbox, node_ended *ended, void *data) {
     }
 }
 
+static void sandbox_pause_undone(const struct ipc_shim_done *done, void *data) {
+    static const struct timeval later = {.tv_sec = NODE_RETRY_S};
+    struct node_sandbox *sandbox = data;
+    if (!done) return; // it has gone
+    if (done->status < 0) sandbox_say(sandbox, done->text);
+    else sandbox->paused = false;
+    if (!sandbox->paused && !sandbox->ending) event_add(sandbox->timer, &later);
+}
+
+// Its time is over, but it does not end for what is none of its faults: it runs on, and is paused later.
+static void sandbox_undo_pause(struct node_sandbox *sandbox, const struct error *why) {
+    struct error err = {0};
+    fprintf(stderr, "penstock: sandbox %s: its pause cannot be stored (%s) and is undone; it is tried again in %d seconds\n",
+            sandbox->id, why->text, NODE_RETRY_S);
+    if (shim_link_call(sandbox->link, IPC_SHIM_RESUME, NULL, NULL, sandbox_pause_undone, NULL, sandbox, &err) < 0)
+        sandbox_say(sandbox, err.text);
+}
+
 static void sandbox_pause_done(const struct ipc_shim_done *done, void *data) {
     struct node_sandbox *sandbox = data;
     struct error err = {0};
@@ -250,7 +279,8 @@ static void sandbox_pause_done(const struct ipc_shim_done *done, void *data) {
         return;
     }
     sandbox->paused = true;
-    sandbox_stored(sandbox, store_sandbox_set_state(sandbox->node->store, sandbox->id, STORE_PAUSED, &err), &err);
+    int rc = store_sandbox_set_state(sandbox->node->store, sandbox->id, STORE_PAUSED, &err);
+    if (rc < 0 && rc != -ENOENT) sandbox_undo_pause(sandbox, &err);
 }
 
 // Its time is over; or, before it is up and while it ends, our patience.
@@ -272,6 +302,10 @@ static void sandbox_timer(evutil_socket_t fd, short what, void *data) {
         sandbox_kill(sandbox);
         return;
     }
+    if (sandbox->unstored) {
+        node_store_found(sandbox, &err); // and sets the timer
+        return;
+    }
     int rc = store_sandbox_get(sandbox->node->store, sandbox->id, &row, &err);
     bool pause = rc == 0 && row.auto_pause;
     store_sandbox_done(&row);
@@ -284,6 +318,11 @@ void node_set_timer(struct node_sandbox *sandbox, int64_t end_us) {
     if (left < 0) left = 0;
     const struct timeval time = {.tv_sec = left / 1000000, .tv_usec = left % 1000000};
     event_del(sandbox->timer);
+    if (sandbox->unstored && sandbox->up && !sandbox->ending) {
+        static const struct timeval later = {.tv_sec = NODE_RETRY_S};
+        event_add(sandbox->timer, &later); // its end is set when it is stored
+        return;
+    }
     if (end_us > 0 && sandbox->up && !sandbox->paused && !sandbox->ending) event_add(sandbox->timer, &time);
 }
 
@@ -395,7 +434,7 @@ static int sandbox_store_up(struct node_sandbox *sandbox, struct error *err) {
 }
 
 // A shim that another daemon started: what it says is what is.
-static int sandbox_store_found(struct node_sandbox *sandbox, const struct ipc_shim_up *up, struct error *err) {
+int node_store_found(struct node_sandbox *sandbox, struct error *err) {
     struct store *store = sandbox->node->store;
     struct store_sandbox row = {0};
     AUTO_FREE char *policy = NULL;
@@ -403,17 +442,31 @@ static int sandbox_store_found(struct node_sandbox *sandbox, const struct ipc_sh
     uint64_t staged;
     int rc = store_policy_staged(store, sandbox->id, &policy, &dialect, &staged, err);
     if (rc == 0)
-        rc = up->generation >= staged ? store_policy_activate(store, sandbox->id, staged, err)
+        rc = sandbox->found >= staged ? store_policy_activate(store, sandbox->id, staged, err)
                                       : store_policy_drop(store, sandbox->id, staged, err);
     if (rc == -ENOENT) rc = 0;
     if (rc == 0) rc = store_sandbox_get(store, sandbox->id, &row, err);
     int64_t end = row.end_us;
     // Resumed, and its new end is not known.
-    if (rc == 0 && row.state == STORE_PAUSED && !up->paused) end = row.timeout_s ? store_now_us() + (int64_t)row.timeout_s * 1000000 : 0;
+    if (rc == 0 && row.state == STORE_PAUSED && !sandbox->paused) end = row.timeout_s ? store_now_us() + (int64_t)row.timeout_s * 1000000 : 0;
     store_sandbox_done(&row);
-    if (rc == 0) rc = store_sandbox_set_state_end(store, sandbox->id, up->paused ? STORE_PAUSED : STORE_RUNNING, end, err);
-    if (rc == 0) node_set_timer(sandbox, end);
+    if (rc == 0) rc = store_sandbox_set_state_end(store, sandbox->id, sandbox->paused ? STORE_PAUSED : STORE_RUNNING, end, err);
+    if (rc == 0 && sandbox->unstored) sandbox_say(sandbox, "its state is stored now");
+    bool late = sandbox->unstored;
+    sandbox->unstored = rc < 0 && rc != -ENOENT;
+    node_set_timer(sandbox, end);
+    if (rc == 0 && late && sandbox->renewals != sandbox->node->renewals) node_push_policy(sandbox);
     return rc;
+}
+
+// What runs is not ended because its row cannot be written.
+static int sandbox_store_adopted(struct node_sandbox *sandbox, const struct ipc_shim_up *up, struct error *err) {
+    sandbox->found = up->generation;
+    int rc = node_store_found(sandbox, err);
+    if (!sandbox->unstored) return rc;
+    fprintf(stderr, "penstock: sandbox %s: it runs on, but its state cannot be stored (%s); it is tried again every %d seconds\n",
+            sandbox->id, err->text, NODE_RETRY_S);
+    return 0;
 }
 
 static void sandbox_up(const struct ipc_shim_up *up, void *data) {
@@ -423,7 +476,7 @@ static void sandbox_up(const struct ipc_shim_up *up, void *data) {
     sandbox->up = true;
     sandbox->paused = up->paused;
     event_del(sandbox->timer);
-    int rc = sandbox->adopted ? sandbox_store_found(sandbox, up, &err) : sandbox_store_up(sandbox, &err);
+    int rc = sandbox->adopted ? sandbox_store_adopted(sandbox, up, &err) : sandbox_store_up(sandbox, &err);
     if (rc == 0 && sandbox->renewals != sandbox->node->renewals) node_push_policy(sandbox);
     if (rc < 0) {
         snprintf(sandbox->failure, sizeof(sandbox->failure), "%s", err.text);
@@ -524,7 +577,7 @@ static int push_policy(struct node_sandbox *sandbox, const char *policy, enum po
 void node_push_policy(struct node_sandbox *sandbox) {
     struct store_sandbox row = {0};
     struct error err = {0};
-    if (!sandbox->up || sandbox->ending) return; // it is told when it is up
+    if (!sandbox->up || sandbox->ending || sandbox->unstored) return; // it is told when it is up, and stored
     sandbox->renewals = sandbox->node->renewals;
     int rc = sandbox->hidden ? 0 : store_sandbox_get(sandbox->node->store, sandbox->id, &row, &err);
     if (rc == 0)

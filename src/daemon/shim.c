@@ -21,6 +21,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -179,6 +180,16 @@ static void shim_say(int fd, int status, const struct error *err) {
     channel_send(fd, IPC_SHIM_DONE, &message, sizeof(message), NULL, 0);
 }
 
+// To all daemons that listen, when nobody asked for the end: the message that a start would fail with.
+static void shim_say_end(const struct shim *shim) {
+    struct error why = {0};
+    siginfo_t info = {0};
+    if (waitid(P_PIDFD, (id_t)shim->end_fd, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0) return;
+    if (info.si_code == CLD_EXITED) error_set(&why, 0, "its first process exited with status %d", info.si_status);
+    else error_set(&why, 0, "its first process was ended by signal %d (%s)", info.si_status, strsignal(info.si_status));
+    LIST_FOREACH(&shim->peers, node) shim_say(LIST_ENTRY(node, struct shim_peer, list)->fd, 0, &why);
+}
+
 // As long as we live nobody clears our folder (sandbox_container_clean waits for the lock), so that whoever has done so knows
 // that our roles are gone too.
 static int shim_lock(struct error *err) {
@@ -230,6 +241,7 @@ int shim_main(char *folder, uint32_t users) {
     prctl(PR_SET_PDEATHSIG, 0);
     if (rc == 0) rc = shim_welcome(&shim, SHIM_CHANNEL, &err); // which fails if the daemon died before
     if (rc == 0) event_base_dispatch(shim.run.base);
+    if (rc == 0) shim_say_end(&shim);
     shim_end(&shim);
     if (rc < 0) shim_say(SHIM_CHANNEL, shim.failure ? shim.failure : -EIO, &err);
     return rc < 0 ? 1 : 0;

@@ -22,27 +22,19 @@ static const struct {
     {"authentication required", -EACCES, "is not there, or not for everybody; check its name, or use a mirror that has it (images.mirrors)"},
     {"unauthorized", -EACCES, "is not there, or not for everybody; check its name, or use a mirror that has it (images.mirrors)"},
     {"denied", -EACCES, "is not there, or not for everybody; check its name, or use a mirror that has it (images.mirrors)"},
-    {"HTTP response to HTTPS client", -EIO, "is in a registry that speaks plain HTTP; list the registry in images.plain_http if it may"},
-    {"x509:", -EIO, "is in a registry whose certificate this system does not trust; add its authority to the system's"},
+    {"HTTP response to HTTPS client", -EINVAL, "is in a registry that speaks plain HTTP; list the registry in images.plain_http if it may"},
+    {"x509:", -EINVAL, "is in a registry whose certificate this system does not trust; add its authority to the system's"},
     {"no such host", -EAGAIN, "is in a registry whose name does not resolve; check the name, or use a mirror (images.mirrors)"},
     {"dial tcp", -EAGAIN, "is in a registry that cannot be reached; check the network, or use a mirror (images.mirrors)"},
+    {"no space left", -EAGAIN, "cannot be stored: the disk of this machine is full; make room"},
     {"i/o timeout", -EAGAIN, "is in a registry that does not answer; try again, or use a mirror (images.mirrors)"},
 };
-
-// What is between the quotes of msg="...", in place; without it the text stays.
-static void take_message(char *text) {
-    char *from = strstr(text, "msg=\""), *to = text;
-    if (!from) return;
-    for (from += strlen("msg=\""); *from && *from != '"'; *to++ = *from++)
-        if (*from == '\\' && from[1]) from++;
-    *to = '\0';
-}
 
 int image_refusal(const char *source, struct error *err) {
     struct error said = {0};
     if (err) said = *err;
     for (size_t i = 0; i < ARRAY_LENGTH(rows); i++)
         if (strstr(said.text, rows[i].word)) return error_set(err, rows[i].code, "%s %s", source, rows[i].sentence);
-    take_message(said.text);
-    return error_set(err, -EIO, "%s cannot be fetched: %.700s", source, said.text);
+    // None of the words themselves: a name that a stranger chose may lead to a server that was not to be read.
+    return error_set(err, -EBADMSG, "%s cannot be fetched: what is there is no registry of images, or it failed; check the name", source);
 }

@@ -3,7 +3,10 @@
 import base64
 import datetime
 import json
+import os
+import re
 import socket
+import subprocess
 import threading
 import time
 import urllib.parse
@@ -281,7 +284,8 @@ def test_templates(node):
     node.good("POST", "/v2" + path, {"fromImage": "no-such"}, (202,))
     status = node.await_build(path)
     assert status["status"] == "error" and 'image "no-such"' in status["reason"]["message"] and "time=" not in status["reason"]["message"], status
-    assert node.call("POST", "/sandboxes", {"templateID": "missing"}).message == "template missing not found"
+    why = node.call("POST", "/sandboxes", {"templateID": "missing"}).message
+    assert why.startswith(f"template missing: its build {missing['buildID']} failed (") and why.endswith("; build it again"), why
     for name in ("top", "base", "missing"):
         node.good("DELETE", "/templates/" + name, status=(204,))
     assert node.call("DELETE", "/templates/base").message == "template base not found"
@@ -292,6 +296,20 @@ def test_templates(node):
 @root_only
 def test_images_that_cannot_be_had(node):
     before = node.states()
+    # A server that is no registry: what it says goes to nobody.
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        def answer_all():
+            while True:
+                try:
+                    other = server.accept()[0]
+                except OSError:
+                    return
+                other.recv(4096)
+                other.sendall(b"HTTP/1.1 500 SECRET\r\nContent-Length: 6\r\nConnection: close\r\n\r\nSECRET")
+                other.close()
+        threading.Thread(target=answer_all, daemon=True).start()
+        answer = node.call("POST", "/sandboxes-cold", {"image": f"docker://127.0.0.1:{server.getsockname()[1]}/x/y"})
+        assert answer.status == 400 and "SECRET" not in answer.message and "plain HTTP" in answer.message, answer
     for image, status, text in (
             ("missing", 400, f'image "missing": docker://{node.registry.name}/library/missing is not in its registry; check its name and tag'),
             (IMAGE + ":nope", 400, f"docker://{node.registry.name}/library/{IMAGE}:nope is not in its registry; check its name and tag"),
@@ -437,3 +455,52 @@ def test_http(node):
     assert raw(node, b"POST /sandboxes HTTP/1.1\r\n" + head + key + both + b"\r\n0\r\n\r\n").startswith(b"HTTP/1.1 400 ")
     audit = node.good("GET", "/audit?limit=5").json
     assert len(audit) <= 5
+
+
+# ---- when the disk is full ----
+
+@root_only
+def test_states_that_cannot_be_stored(node):
+    """The daemon's files cannot grow: a pause is undone; after a restart the sandbox runs on, and is stored when that works."""
+    def limit(size):
+        subprocess.run(["prlimit", f"--fsize={size}:unlimited", "--pid", str(node.daemon.pid)], check=True)
+
+    def killed_and_back(*wrap):
+        node.daemon.kill()
+        node.daemon.wait()
+        node.serve(wrap=wrap)
+
+    killed_and_back("env", "--ignore-signal=XFSZ")
+    sandbox = node.create(timeout=600, **NONE)
+    size = os.path.getsize(node.errors) + 3000  # what it says fits, a page of the store does not
+    limit(size)
+    failed = node.call("POST", f"/sandboxes/{sandbox}/pause")
+    assert failed.status == 500 and "could not be stored and was undone" in failed.message, failed
+    assert node.states()[sandbox] == "running" and node.exec(sandbox, "echo here").out == "here\n"
+    limit("unlimited")
+    node.good("POST", f"/sandboxes/{sandbox}/pause")
+    limit(size)
+    assert node.call("POST", f"/sandboxes/{sandbox}/connect", {"timeout": 600}).status == 500  # it runs, and its row says paused
+    killed_and_back("env", "--ignore-signal=XFSZ", "prlimit", f"--fsize={size}:unlimited")
+    assert f"{sandbox}: it runs on, but its state cannot be stored" in node.said()
+    limit("unlimited")
+    node.good("POST", f"/sandboxes/{sandbox}/connect", {"timeout": 600})  # which stores it first
+    assert f"{sandbox}: its state is stored now" in node.said()
+    assert node.states()[sandbox] == "running" and node.exec(sandbox, "echo here").out == "here\n"
+    shim = next(pid for pid in os.listdir("/proc") if pid.isdigit() and sandbox in cmdline(pid) and "@shim" in cmdline(pid))
+    os.kill(int(shim), 9)
+    until("it is there still", lambda: sandbox not in node.states())
+    assert f"{sandbox}: it ended by itself: its shim was ended from outside" in node.said()
+    killed_and_back()  # its spare shim has the limit
+    other = node.create(**NONE)
+    node.call("POST", f"/sandboxes/{other}/exec", {"cmd": ["kill", "-TERM", "1"]})
+    until("it is there still", lambda: other not in node.states())
+    assert re.search(f"{other}: it ended by itself: its first process (exited with|was ended by)", node.said()), node.said()
+
+
+def cmdline(pid):
+    try:
+        with open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""

@@ -84,7 +84,10 @@ static void test_create_cold(void **state) {
           {"POST", "/sandboxes-cold", "", 400, "the body is empty", NULL},
           {"POST", "/sandboxes-cold", "[]", 400, "the body must be a JSON object", NULL},
           {"POST", "/sandboxes-cold", "{\"image\":\"a\",\"image\":\"b\"}", 400, "duplicate", NULL},
-          {"POST", "/sandboxes-cold", "{\"image\":\"a\\u0000b\"}", 400, "not valid JSON", NULL},
+          {"POST", "/sandboxes-cold", "{\"image\":\"a\\u0000b\"}", 400, "stands for a NUL byte, which no text may hold; remove it", NULL},
+          {"POST", "/sandboxes-cold", "{\"image\":\"a\",\"envVars\":{\"A\\u0000\":\"x\"}}", 400, "stands for a NUL byte", NULL},
+          {"POST", "/sandboxes-cold", "{\"image\":\"a\",\"envVars\":{\"A=B\":\"x\"}}", 400,
+           "envVars: the name \\\"A=B\\\" holds a \\\"=\\\"; remove it", NULL},
           {"POST", "/sandboxes-cold", "{\"image\":", 400, "not valid JSON", NULL});
     rig.fail = 503;
     CHECK(&rig, {"POST", "/sandboxes-cold", "{\"image\":\"a\"}", 503, "{\"code\":503,\"message\":\"the backend failed\"}",
@@ -111,7 +114,7 @@ static void test_create_warm(void **state) {
           {"POST", "/v2/sandboxes", "{\"templateID\":\"tbase\",\"secure\":false}", 201, "\"envdAccessToken\":\"token-of-i",
            "secure=1"},
           {"POST", "/sandboxes", "{\"templateID\":\"nope\"}", 400, "template nope not found", NULL},
-          {"POST", "/sandboxes", "{\"templateID\":\"unbuilt\"}", 400, "template unbuilt not found", NULL},
+          {"POST", "/sandboxes", "{\"templateID\":\"unbuilt\"}", 400, "template unbuilt was never built; build it", NULL},
           {"POST", "/sandboxes", "{}", 400, "templateID is missing", NULL});
     struct rig_reply reply;
     char value[512];
@@ -151,8 +154,27 @@ static void test_egress(void **state) {
           BAD("\"allow_Internet_access\":false", "did you mean \\\"allow_internet_access\\\""),
           BAD("\"allowOut\":[\"1.1.1.1\"]", "unknown field \\\"allowOut\\\"; it belongs into \\\"network\\\""),
           BAD("\"Network\":{}", "did you mean \\\"network\\\""),
+          BAD("\"networks\":{}", "unknown field \\\"networks\\\"; did you mean \\\"network\\\"?"),
+          BAD("\"netwrok\":{}", "unknown field \\\"netwrok\\\"; did you mean \\\"network\\\"?"),
+          BAD("\"netork\":{}", "unknown field \\\"netork\\\"; did you mean \\\"network\\\"?"),
+          BAD("\"network_config\":{}", "unknown field \\\"network_config\\\"; did you mean \\\"network\\\"?"),
+          BAD("\"ntwrk\":{}", "unknown field \\\"ntwrk\\\"; did you mean \\\"network\\\"?"),
+          BAD("\"sandboxNetwork\":{}", "unknown field \\\"sandboxNetwork\\\"; did you mean \\\"network\\\"?"),
+          BAD("\"Policy\":{}", "unknown field \\\"Policy\\\"; did you mean \\\"policy\\\"?"),
+          BAD("\"policies\":{}", "unknown field \\\"policies\\\"; did you mean \\\"policy\\\"?"),
+          BAD("\"polic\":{}", "unknown field \\\"polic\\\"; did you mean \\\"policy\\\"?"),
+          BAD("\"policy_\":{}", "unknown field \\\"policy_\\\"; did you mean \\\"policy\\\"?"),
+          BAD("\"plicy\":{}", "unknown field \\\"plicy\\\"; did you mean \\\"policy\\\"?"),
+          BAD("\"internet_access\":{}", "unknown field \\\"internet_access\\\"; did you mean \\\"allow_internet_access\\\"?"),
+          BAD("\"allowInternetAcess\":{}", "unknown field \\\"allowInternetAcess\\\"; did you mean \\\"allow_internet_access\\\"?"),
+          BAD("\"alow_intrnet_access\":{}", "unknown field \\\"alow_intrnet_access\\\"; did you mean \\\"allow_internet_access\\\"?"),
           BAD("\"policy\":{\"network\":\"none\"},\"network\":{}", "keep one"), BAD("\"policy\":7", "policy must be"),
           BAD("\"policy\":\"version: 2\"", "version"),
+          // what E2B's clients and AgentENV's send
+          {"POST", "/sandboxes-cold",
+           "{\"image\":\"a\",\"templateID\":\"t\",\"timeout\":5,\"autoPause\":false,\"autoPauseMemory\":true,\"autoResume\":null,"
+           "\"secure\":true,\"metadata\":{},\"envVars\":{},\"mcp\":{},\"iam\":{},\"volumeMounts\":[],\"customExtensionParams\":{},"
+           "\"attachedDrives\":[],\"extraBootArgs\":null,\"lifecycle\":{}}", 201, "sandboxID", "policy={\"network\":{}} "},
           {"POST", "/sandboxes-cold", "{\"image\":\"a\",\"allow_internet_access\":false,\"allowInternetAccess\":false}", 201,
            "sandboxID", "policy={\"network\":{},\"allow_internet_access\":false}"});
     rig_done(&rig);
@@ -340,7 +362,10 @@ static void test_network(void **state) {
           PUT("{\"allowOut\":[\"a.org\"],\"denyOut\":[\"8.8.8.0/24\"]}", 400, "allowOut contains domains", NULL),
           PUT("{\"allowOut\":[\"*.a.org\"]}", 400, "allowOut contains domains", NULL),
           PUT("{\"allowOut\":[\"a.org\",\"1.1.1.1\"],\"denyOut\":[\"8.8.8.0/24\"]}", 400, "allowOut contains domains", NULL),
-          PUT("{\"allowout\":[\"1.1.1.1\"]}", 400, "unknown key \\\"allowout\\\"", NULL),
+          PUT("{\"allowout\":[\"1.1.1.1\"]}", 400, "unknown key \\\"allowout\\\" in network; did you mean \\\"allowOut\\\"?", NULL),
+          PUT("{\"allow_internet\":false}", 400, "unknown key \\\"allow_internet\\\" in network; the keys are: denyOut, allowOut, rules, "
+              "allow_internet_access; or policy alone", NULL),
+          PUT("{\"polcy\":{}}", 400, "did you mean \\\"policy\\\"?", NULL),
           PUT("{\"allowPublicTraffic\":true}", 400, "allowPublicTraffic cannot be changed by an update", NULL),
           PUT("{\"maskRequestHost\":\"a\"}", 400, "maskRequestHost cannot be changed by an update", NULL),
           PUT("{\"allowInternetAccess\":true,\"allow_internet_access\":false}", 400, "differ", NULL),
@@ -412,7 +437,9 @@ static void test_templates(void **state) {
           {"GET", "/templates/aliases/web", NULL, 404, "template alias not found: web", NULL},
           {"POST", path, "{}", 400, "either fromImage or fromTemplate", NULL},
           {"POST", path, "{\"fromImage\":\"a\",\"fromTemplate\":\"b\"}", 400, "either", NULL},
-          {"POST", path, "{\"fromTemplate\":\"web\"}", 400, "template web not found", NULL},
+          {"POST", path, "{\"fromTemplate\":\"web\"}", 400, "template web: its build b", NULL},
+          {"POST", "/sandboxes", "{\"templateID\":\"web\"}", 400, "has not been started; start it", NULL},
+          {"POST", path, "{\"fromImage\":\"a\",\"steps\":[{\"type\":\"ENV\",\"args\":[\"a=b\",\"c\"]}]}", 400, "holds a", NULL},
           {"POST", path, "{\"fromImage\":\"a\",\"steps\":[{\"type\":\"COPY\",\"args\":[\"a\"]}]}", 400, "not supported", NULL},
           {"POST", path, "{\"fromImage\":\"a\",\"steps\":[{\"type\":\"RUN\"}]}", 400, "arguments", NULL},
           {"POST", path, "{\"fromImage\":\"a\",\"steps\":[{\"type\":\"ENV\",\"args\":[\"a\"]}]}", 400, "arguments", NULL},
@@ -429,7 +456,8 @@ static void test_templates(void **state) {
            "image=python:3 template=- start=run policy={\"network\":{},\"allow_internet_access\":false} 0(apt update,) "
            "1(A,1,) 2(/w,)"},
           {"POST", path, "{\"fromImage\":\"a\"}", 400, "has been started already", NULL},
-          {"GET", status, NULL, 200, "\"status\":\"building\"", NULL});
+          {"GET", status, NULL, 200, "\"status\":\"building\"", NULL},
+          {"POST", "/sandboxes", "{\"templateID\":\"web\"}", 400, "has not ended; wait until it is ready", NULL});
     assert_int_equal(store_build_log(rig.store, build, "info", "step 1", &err), 0);
     assert_int_equal(store_build_finish(rig.store, build, "[\"l\"]", "{}", 3, &err), 0);
     CHECK(&rig, {"GET", status, NULL, 200, "\"logs\":[\"step 1\"]", NULL},
@@ -442,12 +470,20 @@ static void test_templates(void **state) {
           {"GET", "/templates/nope", NULL, 404, "template nope not found", NULL},
           {"POST", "/v3/templates", "{\"name\":\"web\"}", 202, template, NULL}, // another build of the same
           {"POST", "/v3/templates", "{\"alias\":\"old-style\"}", 202, "\"aliases\":[\"old-style\"]", NULL},
+          {"POST", "/sandboxes", "{\"templateID\":\"old-style\"}", 400, "has not been started", NULL},
           {"POST", "/v3/templates", "{\"name\":\"web:v2\"}", 400, "has a tag", NULL},
           {"POST", "/v3/templates", "{\"name\":\"w\",\"tags\":[\"v2\"]}", 400, "tags are not supported", NULL},
           {"POST", "/v3/templates", "{\"name\":\"w\",\"memoryMB\":1}", 400, "memoryMB must be at least 128", NULL},
           {"DELETE", "/templates/nope", NULL, 404, "template nope not found", NULL},
           {"DELETE", "/templates/web", NULL, 204, NULL, "remove_template t"},
           {"GET", status, NULL, 404, "not found", NULL});
+    json_decref(json);
+    rig_ask(&rig, "POST", "/v3/templates", "{\"name\":\"broken\"}", &reply);
+    json = json_loads(reply.body.data, 0, NULL);
+    build = json_string_value(json_object_get(json, "buildID"));
+    rig_reply_done(&reply);
+    assert_int_equal(store_build_fail(rig.store, build, "1: RUN", "the command ended with status 3", &err), 0);
+    CHECK(&rig, {"POST", "/sandboxes", "{\"templateID\":\"broken\"}", 400, "failed (the command ended with status 3); build it again", NULL});
     json_decref(json);
     rig_done(&rig);
 }

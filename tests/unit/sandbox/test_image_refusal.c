@@ -13,6 +13,7 @@
 #include "sandbox/image_refusal.h"
 
 #define LINE "skopeo: time=\"2026-11-30T08:06:47Z\" level=fatal msg=\"initializing source docker://r/x: "
+#define NOTHING "docker://r/x cannot be fetched: what is there is no registry of images, or it failed; check the name" // of what was said
 
 static const struct {
     const char *said;
@@ -33,14 +34,14 @@ static const struct {
      "docker://r/x is in a registry whose name does not resolve; check the name, or use a mirror (images.mirrors)"},
     {LINE "pinging container registry r: Get \\\"https://r/v2/\\\": dial tcp 127.0.0.1:1: connect: connection refused\"", -EAGAIN,
      "docker://r/x is in a registry that cannot be reached; check the network, or use a mirror (images.mirrors)"},
-    {LINE "Get \\\"https://r/v2/\\\": http: server gave HTTP response to HTTPS client\"", -EIO,
+    {LINE "Get \\\"https://r/v2/\\\": http: server gave HTTP response to HTTPS client\"", -EINVAL,
      "docker://r/x is in a registry that speaks plain HTTP; list the registry in images.plain_http if it may"},
-    {LINE "Get \\\"https://r/v2/\\\": x509: certificate signed by unknown authority\"", -EIO,
+    {LINE "Get \\\"https://r/v2/\\\": x509: certificate signed by unknown authority\"", -EINVAL,
      "docker://r/x is in a registry whose certificate this system does not trust; add its authority to the system's"},
-    {"skopeo: time=\"t\" level=fatal msg=\"what \\\"it\\\" says \\\\ here\" more=\"x\"", -EIO,
-     "docker://r/x cannot be fetched: what \"it\" says \\ here"},
-    {"skopeo: msg=\"cut \\", -EIO, "docker://r/x cannot be fetched: cut \\"},
-    {"skopeo: it says nothing", -EIO, "docker://r/x cannot be fetched: skopeo: it says nothing"},
+    {"skopeo: time=\"t\" level=fatal msg=\"what \\\"it\\\" says \\\\ here\" more=\"x\"", -EBADMSG, NOTHING},
+    {LINE "writing blob: write /x: no space left on device\"", -EAGAIN, "docker://r/x cannot be stored: the disk of this machine is full; make room"},
+    {"skopeo: msg=\"cut \\", -EBADMSG, NOTHING},
+    {"skopeo: it says nothing", -EBADMSG, NOTHING},
 };
 
 static void test_rows(void **state) {
@@ -51,7 +52,7 @@ static void test_rows(void **state) {
         assert_int_equal(image_refusal("docker://r/x", &err), rows[i].code);
         assert_string_equal(err.text, rows[i].told);
     }
-    assert_int_equal(image_refusal("docker://r/x", NULL), -EIO);
+    assert_int_equal(image_refusal("docker://r/x", NULL), -EBADMSG);
 }
 
 int main(void) {

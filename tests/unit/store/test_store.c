@@ -358,7 +358,7 @@ static void test_file(void **state) {
     int fd = open(other, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     for (int i = 0; i < 200; i++) assert_int_equal(write(fd, "this is no database\n", 20), 20);
     close(fd);
-    assert_refused(other, -EBADMSG, "not a database");
+    assert_refused(other, -EBADMSG, "is not a database, or is damaged; put a copy of it back, or move it away");
     fixture_done(&fixture);
 }
 
