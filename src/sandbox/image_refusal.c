@@ -35,6 +35,8 @@ int image_refusal(const char *source, struct error *err) {
     if (err) said = *err;
     for (size_t i = 0; i < ARRAY_LENGTH(rows); i++)
         if (strstr(said.text, rows[i].word)) return error_set(err, rows[i].code, "%s %s", source, rows[i].sentence);
+    if (strncmp(source, "docker://", strlen("docker://")) != 0)
+        return error_set(err, -EINVAL, "it is no image of that kind, or a damaged one; name another");
     // None of the words themselves: a name that a stranger chose may lead to a server that was not to be read.
     return error_set(err, -EBADMSG, "%s cannot be fetched: what is there is no registry of images, or it failed; check the name", source);
 }
