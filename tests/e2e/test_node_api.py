@@ -249,19 +249,19 @@ def test_snapshots(node):
 
 @root_only
 def test_templates(node):
-    steps = [{"type": "ENV", "args": ["COLOUR", "blue"]}, {"type": "WORKDIR", "args": ["/work"]},
+    steps = [{"type": "ENV", "args": ["COLOUR", "blue"]}, {"type": "WORKDIR", "args": ["/srv/app"]},
              {"type": "RUN", "args": ["echo $COLOUR >colour; echo said; echo erred >&2"]},
              {"type": "RUN", "args": ["curl -sS https://both.example/zen >zen; curl -sS https://other.example/ || true"]},
              {"type": "USER", "args": ["alice"]}]
     base = node.template("base", fromImage=IMAGE, steps=steps, network={"allowOut": ["both.example"], "denyOut": ["0.0.0.0/0"]})
     sandbox = node.create("/sandboxes", templateID="base", **NONE)
     output = node.exec(sandbox, "pwd; cat colour; wc -c <zen; echo $COLOUR; id -un")
-    assert output.out == "/work\nblue\n27\nblue\nalice\n", output
+    assert output.out == "/srv/app\nblue\n27\nblue\nalice\n", output
     assert node.call("POST", "/sandboxes", {"templateID": "base", "network": {"allowOut": ["x.example"]}}).status == 400
     node.good("DELETE", f"/sandboxes/{sandbox}")
     top = node.template("top", fromTemplate="base", steps=[{"type": "USER", "args": ["root"]}, {"type": "RUN", "args": ["echo top >top"]}])
     sandbox = node.create("/sandboxes", templateID=top, **NONE)
-    assert node.exec(sandbox, "cat /work/colour top").out == "blue\ntop\n"
+    assert node.exec(sandbox, "cat /srv/app/colour top").out == "blue\ntop\n"
     node.good("DELETE", f"/sandboxes/{sandbox}")
     listed = {item["templateID"]: item for item in node.good("GET", "/templates").json}
     assert listed[base]["buildStatus"] == "ready" and listed[base]["spawnCount"] == 1 and listed[top]["names"] == ["top"], listed
