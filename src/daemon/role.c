@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -61,6 +62,12 @@ static int role_sweep(const char *id, const char *folder) {
     if (rc == -EBUSY && sandbox_container_end_holders(id, folder) > 0) rc = sandbox_container_clean(id, folder, &err);
     if (rc < 0) fprintf(stderr, "penstock: sandbox %s: %s\n", id, err.text);
     return rc < 0 ? 1 : 0;
+}
+
+void role_keep_secrets(void) {
+    static const struct rlimit none = {0};
+    setrlimit(RLIMIT_CORE, &none);
+    prctl(PR_SET_DUMPABLE, 0);
 }
 
 bool daemon_role(int argc, char **argv, int *ret_status) {

@@ -20,6 +20,8 @@ struct role {
     int channel;  // to the process
 };
 
+// For whoever holds policies with credentials in the clear: no core dump of this process, and nobody of its user looks into it.
+void role_keep_secrets(void);
 const char *role_name(enum role_kind kind);
 // Starts this very program in the role, in a session of its own (so that no signal of the terminal reaches it), with one
 // channel as its only descriptor besides standard error, in the folder /.

@@ -308,6 +308,7 @@ int daemon_serve(const struct daemon_serve *options) {
     list_init(&serve.node.sweeps);
     serve.node.spare.fd = -1;
     signal(SIGPIPE, SIG_IGN);
+    role_keep_secrets();
     umask(077);
     int rc = serve_read(&serve, &err);
     if (rc == 0 && !options->check_config) rc = serve_start(&serve, &err);

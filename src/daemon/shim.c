@@ -49,7 +49,10 @@ static int shim_read_spec(struct shim *shim, struct error *err) {
     AUTO_FREE char *text = NULL;
     if (fd < 0) return error_set(err, -errno, "%s: %s", SHIM_SPEC, strerror(errno));
     int rc = shim_read_fd(fd, &text, err);
-    return rc < 0 ? rc : shim_spec_read(text, &shim->spec, err);
+    if (rc == 0) rc = shim_spec_read(text, &shim->spec, err);
+    if (text) explicit_bzero(text, strlen(text));
+    unlink(SHIM_SPEC); // nobody needs it any more, and a policy may hold credentials
+    return rc;
 }
 
 // ---- the container ----
@@ -230,6 +233,7 @@ int shim_main(char *folder, uint32_t users) {
     list_init(&shim.peers);
     list_init(&shim.execs);
     signal(SIGPIPE, SIG_IGN);
+    role_keep_secrets();
     prctl(PR_SET_CHILD_SUBREAPER, 1); // the container's first process becomes ours
     fcntl(SHIM_CHANNEL, F_SETFD, FD_CLOEXEC);
     if (!strchr(folder, '/') || !shim_tie() || !shim_wait(&shim, folder)) return 1;

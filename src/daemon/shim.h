@@ -9,7 +9,7 @@
 #include "wire/ipc.h"
 
 // In the folder of a sandbox, which is its owner's alone.
-#define SHIM_SPEC "spec.json"          // what it is to be (shim_spec.h)
+#define SHIM_SPEC "spec.json"          // what it is to be (shim_spec.h); goes once it has been read
 #define SHIM_IMAGE "image.json"        // {"layers": [...], "config": {...}}: what its image turned out to be
 #define SHIM_SOCKET "control.sock"     // SOCK_SEQPACKET; any number of connections, each begins with IPC_SHIM_UP
 #define SHIM_LOG "decisions.jsonl"

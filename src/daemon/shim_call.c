@@ -41,6 +41,7 @@ static json_t *shim_argument(const struct channel_message *message, struct error
     }
     if (shim_read_fd(message->fds[0], &text, err) < 0) return NULL;
     json_t *object = json_loads(text, 0, &why);
+    explicit_bzero(text, strlen(text));
     if (!object) error_set(err, -EINVAL, "a call takes JSON, not: %.100s", why.text);
     return object;
 }

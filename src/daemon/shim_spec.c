@@ -84,6 +84,7 @@ int shim_policy_read(const json_t *object, enum policy_type type, struct shim_po
     if (!text) return shim_bad("policy", err);
     if (dialect == POLICY_DIALECT_AUTO) return shim_bad("dialect", err);
     int rc = policy_read(text, strlen(text), "policy", dialect, &ret_policy->model, err);
+    explicit_bzero((char *)(uintptr_t)text, strlen(text)); // may hold credentials, which are in the model now
     if (rc == 0) rc = policy_model_set_type(ret_policy->model, type, err);
     if (rc == 0) rc = policy_check_type(ret_policy->model, type, err);
     if (rc == 0) rc = shim_check_secrets(ret_policy->model, err);

@@ -32,7 +32,7 @@ struct shim_spec {
 // text: the file. 0, or -EINVAL with a message.
 int shim_spec_read(const char *text, struct shim_spec *ret_spec, struct error *err);
 void shim_spec_done(struct shim_spec *spec);
-// Of an object as that of IPC_SHIM_POLICY. Checks for the type.
+// Of an object as that of IPC_SHIM_POLICY, whose policy is wiped: it may hold credentials. Checks for the type.
 int shim_policy_read(const json_t *object, enum policy_type type, struct shim_policy *ret_policy, struct error *err);
 void shim_policy_done(struct shim_policy *policy);
 
