@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules that change while a sandbox of a node runs: of names, addresses and credentials, under connections; and what the node
 counts of it."""
+import os
+import re
 import subprocess
 import threading
 import time
 
+import engine
 import zone
 from node import IMAGE, PATIENCE, https, node, probe, root_only  # noqa: F401 (a fixture)
 
@@ -121,6 +124,41 @@ def test_credentials_change_and_connections_stay(node):
     finally:
         for name in ("node-one", "node-two"):
             node.run("secret", "rm", name)
+
+
+def holds(pid, secret):
+    """Whether it is in the memory of that process."""
+    with open(f"/proc/{pid}/maps", encoding="utf-8") as areas, open(f"/proc/{pid}/mem", "rb", 0) as memory:
+        for area in areas:
+            bounds, rights = area.split()[:2]
+            start, end = (int(bound, 16) for bound in bounds.split("-"))
+            if rights[0] == "r" and "[v" not in area:
+                memory.seek(start)
+                if secret in memory.read(end - start):
+                    return True
+    return False
+
+
+@root_only
+def test_a_literal_credential_is_not_in_a_shim(node):
+    def network(value):
+        rules = {"v4.example": [{"transform": {"headers": {"X-Key": value}}}]}
+        return {"allowOut": ["v4.example"], "denyOut": ["0.0.0.0/0", "::/0"], "rules": rules}
+
+    first, second = "literal-7d1f0c-one", "literal-7d1f0c-two"
+    sandbox = node.create(network=network(first))
+    node.update(sandbox, **network(second))
+    assert second in node.exec(sandbox, "curl -sS https://v4.example/headers").out
+    folder = os.path.join(node.state, "node", "sandboxes", sandbox)
+    assert not os.path.exists(os.path.join(folder, "spec.json"))
+    shims = [pid for pid, command in engine.processes().items() if command.startswith("penstock @shim ") and sandbox in command]
+    assert len(shims) == 1, shims
+    for value in (first, second):
+        assert not holds(shims[0], value.encode()), value
+    limits = open(f"/proc/{shims[0]}/limits", encoding="utf-8").read()
+    assert re.search(r"Max core file size +0 +0 ", limits) and os.stat(f"/proc/{shims[0]}/fd").st_uid == 0
+    assert "literal-7d1f0c" not in node.said()
+    node.remove(sandbox)
 
 
 @root_only
