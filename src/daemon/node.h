@@ -59,8 +59,8 @@ struct node_sandbox {
     struct ipc_counters *counters; // that its gates had when they were asked last; NULL: never
     enum policy_type type;
     bool starting, up, paused, counting, cold, ending, adopted, hidden, killed; // hidden: without a row
-    bool unstored;           // adopted, and its row does not say yet what its shim said
-    uint64_t found;          // the generation that it said
+    bool unstored;           // its row does not say yet what its shim has
+    uint64_t found;          // the generation that this is
     unsigned retry_s;        // of what could not be removed; 0: nothing failed yet
     char *layers;            // hidden: what it stands on; others have it in their row
     unsigned renewals;       // of the node's, when its policy was told what the configuration says
@@ -76,6 +76,8 @@ struct node_sandbox {
 
 // ---- node_sandbox.c, node_reconcile.c: life cycle ----
 
+// The policy of that generation is in force, and its row cannot say so: that is done later.
+void node_store_later(struct node_sandbox *sandbox, uint64_t generation, const struct error *why);
 // Of one that is unstored: tries again. Until then no policy of it is touched.
 int node_store_found(struct node_sandbox *sandbox, struct error *err);
 

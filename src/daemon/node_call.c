@@ -237,7 +237,7 @@ static void updated(const struct ipc_shim_done *done, void *data) {
     int rc = !done ? error_set(&err, -EIO, "the sandbox ended meanwhile")
            : done->status < 0 ? error_set(&err, done->status, "%s", done->text) : 0;
     if (rc < 0) store_policy_drop(store, sandbox->id, updating->generation, &ignored);
-    else rc = store_policy_activate(store, sandbox->id, updating->generation, &err);
+    else if (store_policy_activate(store, sandbox->id, updating->generation, &err) < 0) node_store_later(sandbox, updating->generation, &err);
     if (rc == 0) {
         const struct api_updated report = {.generation = updating->generation, .update_us = done->update_us,
                                            .flows_closed = done->flows_closed, .flows_kept = done->flows_kept};

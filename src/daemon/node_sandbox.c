@@ -251,20 +251,28 @@ void node_end(struct node_sandbox *sandbox, node_ended *ended, void *data) {
     }
 }
 
-static void sandbox_pause_undone(const struct ipc_shim_done *done, void *data) {
+// Its time is over, but what it has is not thrown away for what is none of its faults: it runs on, and is paused later.
+static void sandbox_pause_later(struct node_sandbox *sandbox, const char *why) {
     static const struct timeval later = {.tv_sec = NODE_RETRY_S};
-    struct node_sandbox *sandbox = data;
-    if (!done) return; // it has gone
-    if (done->status < 0) sandbox_say(sandbox, done->text);
-    else sandbox->paused = false;
-    if (!sandbox->paused && !sandbox->ending) event_add(sandbox->timer, &later);
+    fprintf(stderr, "penstock: sandbox %s: it cannot be paused (%s) and runs on; it is tried again in %d seconds\n", sandbox->id, why,
+            NODE_RETRY_S);
+    if (!sandbox->ending) event_add(sandbox->timer, &later);
 }
 
-// Its time is over, but it does not end for what is none of its faults: it runs on, and is paused later.
+static void sandbox_pause_undone(const struct ipc_shim_done *done, void *data) {
+    struct node_sandbox *sandbox = data;
+    if (!done) return; // it has gone
+    if (done->status < 0) {
+        sandbox_say(sandbox, done->text);
+        return;
+    }
+    sandbox->paused = false;
+    sandbox_pause_later(sandbox, "its state could not be stored");
+}
+
 static void sandbox_undo_pause(struct node_sandbox *sandbox, const struct error *why) {
     struct error err = {0};
-    fprintf(stderr, "penstock: sandbox %s: its pause cannot be stored (%s) and is undone; it is tried again in %d seconds\n",
-            sandbox->id, why->text, NODE_RETRY_S);
+    sandbox_say(sandbox, why->text);
     if (shim_link_call(sandbox->link, IPC_SHIM_RESUME, NULL, NULL, sandbox_pause_undone, NULL, sandbox, &err) < 0)
         sandbox_say(sandbox, err.text);
 }
@@ -274,8 +282,7 @@ static void sandbox_pause_done(const struct ipc_shim_done *done, void *data) {
     struct error err = {0};
     if (!done) return; // it has gone
     if (done->status < 0) {
-        sandbox_say(sandbox, done->text);
-        node_end(sandbox, NULL, NULL);
+        sandbox_pause_later(sandbox, done->text);
         return;
     }
     sandbox->paused = true;
@@ -307,10 +314,11 @@ static void sandbox_timer(evutil_socket_t fd, short what, void *data) {
         return;
     }
     int rc = store_sandbox_get(sandbox->node->store, sandbox->id, &row, &err);
-    bool pause = rc == 0 && row.auto_pause;
+    bool ends = rc == -ENOENT || (rc == 0 && !row.auto_pause);
     store_sandbox_done(&row);
-    if (!pause || shim_link_call(sandbox->link, IPC_SHIM_PAUSE, NULL, NULL, sandbox_pause_done, NULL, sandbox, &err) < 0)
-        node_end(sandbox, NULL, NULL);
+    if (rc == 0 && !ends) rc = shim_link_call(sandbox->link, IPC_SHIM_PAUSE, NULL, NULL, sandbox_pause_done, NULL, sandbox, &err);
+    if (ends) node_end(sandbox, NULL, NULL);
+    else if (rc < 0) sandbox_pause_later(sandbox, err.text);
 }
 
 void node_set_timer(struct node_sandbox *sandbox, int64_t end_us) {
@@ -459,13 +467,20 @@ int node_store_found(struct node_sandbox *sandbox, struct error *err) {
     return rc;
 }
 
+void node_store_later(struct node_sandbox *sandbox, uint64_t generation, const struct error *why) {
+    fprintf(stderr, "penstock: sandbox %s: it runs on, but its state cannot be stored (%s); it is tried again every %d seconds\n",
+            sandbox->id, why->text, NODE_RETRY_S);
+    sandbox->found = generation;
+    sandbox->unstored = true;
+    node_set_timer(sandbox, 0);
+}
+
 // What runs is not ended because its row cannot be written.
 static int sandbox_store_adopted(struct node_sandbox *sandbox, const struct ipc_shim_up *up, struct error *err) {
     sandbox->found = up->generation;
     int rc = node_store_found(sandbox, err);
     if (!sandbox->unstored) return rc;
-    fprintf(stderr, "penstock: sandbox %s: it runs on, but its state cannot be stored (%s); it is tried again every %d seconds\n",
-            sandbox->id, err->text, NODE_RETRY_S);
+    node_store_later(sandbox, up->generation, err);
     return 0;
 }
 

@@ -472,12 +472,17 @@ def test_states_that_cannot_be_stored(node):
 
     killed_and_back("env", "--ignore-signal=XFSZ")
     sandbox = node.create(timeout=600, **NONE)
+    other = node.create(timeout=2, autoPause=True, **NONE)
     size = os.path.getsize(node.errors) + 3000  # what it says fits, a page of the store does not
     limit(size)
     failed = node.call("POST", f"/sandboxes/{sandbox}/pause")
     assert failed.status == 500 and "could not be stored and was undone" in failed.message, failed
     assert node.states()[sandbox] == "running" and node.exec(sandbox, "echo here").out == "here\n"
+    node.call("POST", f"/sandboxes/{other}/exec", {"cmd": ["touch", "/root/kept"]})
+    until("its time is not over", lambda: f"{other}: it cannot be paused (its state could not be stored)" in node.said())
+    assert node.states()[other] == "running" and node.exec(other, "ls /root").out == "kept\n"
     limit("unlimited")
+    node.remove(other)
     node.good("POST", f"/sandboxes/{sandbox}/pause")
     limit(size)
     assert node.call("POST", f"/sandboxes/{sandbox}/connect", {"timeout": 600}).status == 500  # it runs, and its row says paused
