@@ -99,6 +99,8 @@ int node_adopt(struct node *node, const char *id, enum policy_type type, bool ke
 void node_push_policy(struct node_sandbox *sandbox);
 // Finds the sandboxes of the last daemon again, and cleans up what is left of others.
 int node_reconcile(struct node *node, struct error *err);
+// Before the daemon ends: what is being removed is gone then, and builds have failed, unless that takes long.
+void node_settle(struct node *node);
 // Takes the configuration's place, and has every sandbox judged by it: all of them could, or the old one stays. 0, or a
 // negative errno with a message.
 int node_renew(struct node *node, struct node_config *config, struct error *err);

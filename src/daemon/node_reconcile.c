@@ -76,22 +76,27 @@ static bool reconcile_is_waiting(const struct node *node) {
     return false;
 }
 
+static bool reconcile_is_ending(const struct node *node) {
+    LIST_FOREACH(&node->sandboxes, at)
+        if (LIST_ENTRY(at, struct node_sandbox, list)->ending) return true;
+    return !list_empty(&node->sweeps);
+}
+
 static void reconcile_late(evutil_socket_t fd, short what, void *data) {
     (void)fd, (void)what;
     *(bool *)data = true;
 }
 
-// Until those that run on have answered, so that nobody is told that there is no such sandbox; one that is busy is not waited
-// for longer than this.
-static int reconcile_await(struct node *node, struct error *err) {
+// Not for longer than RECONCILE_WAIT_S. False: the loop was broken.
+static bool reconcile_await(struct node *node, bool (*is_waiting)(const struct node *node)) {
     static const struct timeval patience = {.tv_sec = RECONCILE_WAIT_S};
-    bool late = false;
+    bool late = false, broken = false;
     struct event *timer = evtimer_new(node->base, reconcile_late, &late);
     if (!timer || event_add(timer, &patience) < 0) late = true;
-    while (!late && reconcile_is_waiting(node) && event_base_loop(node->base, EVLOOP_ONCE) == 0 && !event_base_got_break(node->base))
-        continue;
+    while (!late && !broken && is_waiting(node) && event_base_loop(node->base, EVLOOP_ONCE) == 0)
+        broken = event_base_got_break(node->base);
     if (timer) event_free(timer);
-    return event_base_got_break(node->base) ? error_set(err, -EINTR, "ended before it had begun") : 0;
+    return !broken;
 }
 
 int node_reconcile(struct node *node, struct error *err) {
@@ -103,5 +108,14 @@ int node_reconcile(struct node *node, struct error *err) {
     free(reconcile.ids);
     if (rc == 0) rc = reconcile_folders(node, "sandboxes", reconcile_hidden, err);
     if (rc == 0) rc = reconcile_folders(node, "layers", reconcile_layer, err);
-    return rc == 0 ? reconcile_await(node, err) : rc;
+    // Nobody is to be told that there is no such sandbox; one that is busy is not waited for.
+    return rc < 0 || reconcile_await(node, reconcile_is_waiting) ? rc : error_set(err, -EINTR, "ended before it had begun");
+}
+
+void node_settle(struct node *node) {
+    LIST_FOREACH(&node->sandboxes, at) {
+        struct node_sandbox *sandbox = LIST_ENTRY(at, struct node_sandbox, list);
+        if (sandbox->hidden && !sandbox->ending) node_end(sandbox, NULL, NULL);
+    }
+    reconcile_await(node, reconcile_is_ending);
 }

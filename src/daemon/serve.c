@@ -301,6 +301,14 @@ int daemon_api_key(char **ret_key, struct error *err) {
     return error_set(err, -ENOENT, "no API key; set PENSTOCK_API_KEY to that of the node (the file api-key in its state folder)");
 }
 
+static int serve_run(struct serve *serve, struct error *err) {
+    int rc = serve_start(serve, err);
+    if (rc < 0) return rc;
+    event_base_dispatch(serve->node.base);
+    node_settle(&serve->node);
+    return 0;
+}
+
 int daemon_serve(const struct daemon_serve *options) {
     struct error err = {0};
     struct serve serve = {.options = options, .lock = -1};
@@ -311,9 +319,8 @@ int daemon_serve(const struct daemon_serve *options) {
     role_keep_secrets();
     umask(077);
     int rc = serve_read(&serve, &err);
-    if (rc == 0 && !options->check_config) rc = serve_start(&serve, &err);
-    if (rc == 0 && !options->check_config) event_base_dispatch(serve.node.base);
     if (rc == 0 && options->check_config) printf("the configuration is valid\n");
+    else if (rc == 0) rc = serve_run(&serve, &err);
     if (rc < 0) fprintf(stderr, "penstock: %s\n", err.text);
     for (size_t i = 0; i < ARRAY_LENGTH(serve.events); i++)
         if (serve.events[i]) event_free(serve.events[i]);
