@@ -17,6 +17,9 @@
 
 #define BUILD_LINE_MAX 4096 // bytes of one line of its log; longer ones are cut
 #define BUILD_READY_S 300   // for a ready command to succeed
+#define BUILD_STEPS_S 3600  // for all steps together
+#define BUILD_TURN_LINES 100 // that are logged at a time, then a pause, in which the command waits: whatever it writes, others
+#define BUILD_TURN_US 20000  // come to their turn
 // Asks again each second, inside: so that it ends with the sandbox.
 #define BUILD_UNTIL "until /bin/sh -c \"$1\"; do sleep 1 || exit; done"
 
@@ -28,10 +31,10 @@ struct building {
     size_t step_count, at;
     json_t *layers, *config; // config: env, cwd, user, argv, start_cmd
     char *layer;
-    struct buf lines[2];     // of the command that runs, not ended yet
-    char step[512], reason[512];
-    struct node_exec *service, *ready; // the start command, and what waits until it is up; NULL: it has ended
-    struct event *patience;
+    struct buf lines[2];     // of the command that runs, not logged yet
+    char step[512];
+    struct node_exec *command, *service, *ready; // a step; the start command, and what waits until it is up; NULL: it has ended
+    struct event *patience, *turn;
 };
 
 static void build_next(struct building *building);
@@ -51,21 +54,25 @@ static void build_free(struct building *building) {
     free(building->layer);
     for (size_t i = 0; i < 2; i++) buf_done(&building->lines[i]);
     if (building->patience) event_free(building->patience);
+    if (building->turn) event_free(building->turn);
     free(building);
 }
 
 // What still runs in it has nothing more to say.
 static void build_forget(struct building *building) {
-    struct node_exec *service = TAKE_POINTER(building->service), *ready = TAKE_POINTER(building->ready);
-    if (service) node_exec_forget(service);
-    if (ready) node_exec_forget(ready);
+    struct node_exec **execs[] = {&building->command, &building->service, &building->ready};
+    for (size_t i = 0; i < ARRAY_LENGTH(execs); i++)
+        if (*execs[i]) node_exec_forget(TAKE_POINTER(*execs[i]));
     if (building->patience) event_del(building->patience);
+    if (building->turn) event_del(building->turn);
 }
 
-static void build_log(struct building *building, const char *level, const char *text) {
+static void build_log_all(struct building *building, const char *level, const char *const *texts, size_t count) {
     struct error err = {0};
-    if (store_build_log(building->node->store, building->id, level, text, &err) < 0) fprintf(stderr, "penstock: %s\n", err.text);
+    if (store_build_log(building->node->store, building->id, level, texts, count, &err) < 0) fprintf(stderr, "penstock: %s\n", err.text);
 }
+
+static void build_log(struct building *building, const char *level, const char *text) { build_log_all(building, level, &text, 1); }
 
 static void build_ended(const char *failure, void *data) {
     (void)failure;
@@ -111,6 +118,7 @@ static void build_finish(struct building *building) {
     char id[STORE_ID_SIZE];
     struct error err = {0};
     snprintf(building->step, sizeof(building->step), "finalize");
+    event_del(building->patience); // its end is that of the call
     if (asprintf(&building->layer, "%s/layers/%s", building->node->state, store_make_id('l', id)) < 0) building->layer = NULL;
     json_t *argument = building->layer ? json_pack("{s:s}", "folder", building->layer) : NULL;
     int rc = argument ? shim_link_call(building->sandbox->link, IPC_SHIM_SNAPSHOT, argument, NULL, build_taken, NULL, building, &err)
@@ -121,26 +129,52 @@ static void build_finish(struct building *building) {
 
 // ---- steps ----
 
-static void build_line(struct building *building, int which, size_t len) {
+// How many bytes its first line has, with its end; 0: it has none yet. A long one is cut.
+static size_t build_line(const struct buf *lines, bool last) {
+    const char *end = lines->len > 0 ? memchr(lines->data, '\n', lines->len) : NULL;
+    if (end) return (size_t)(end - lines->data) + 1;
+    return last || lines->len > BUILD_LINE_MAX ? lines->len : 0;
+}
+
+// last: what has no end yet is a line too. False: there is more.
+static bool build_lines(struct building *building, int which, bool last) {
     struct buf *lines = &building->lines[which];
-    AUTO_FREE char *text = strndup(lines->data, len < BUILD_LINE_MAX ? len : BUILD_LINE_MAX);
-    if (text) build_log(building, which == 0 ? "info" : "warn", text);
-    buf_consume(lines, len < lines->len ? len + 1 : len);
+    const char *texts[BUILD_TURN_LINES];
+    size_t count = 0, len;
+    for (; count < BUILD_TURN_LINES && (len = build_line(lines, last)) > 0; count++) {
+        size_t text_len = len - (lines->data[len - 1] == '\n');
+        texts[count] = strndup(lines->data, text_len < BUILD_LINE_MAX ? text_len : BUILD_LINE_MAX);
+        buf_consume(lines, len);
+        if (!texts[count]) break;
+    }
+    if (count > 0) build_log_all(building, which == 0 ? "info" : "warn", texts, count);
+    for (size_t i = 0; i < count; i++) free((void *)(uintptr_t)texts[i]);
+    return build_line(lines, last) == 0;
+}
+
+static bool build_all_lines(struct building *building) {
+    static const struct timeval moment = {.tv_usec = BUILD_TURN_US};
+    bool done = build_lines(building, 0, false) & build_lines(building, 1, false);
+    if (!done) event_add(building->turn, &moment);
+    return done;
+}
+
+static void build_turn(evutil_socket_t fd, short what, void *data) {
+    (void)fd, (void)what;
+    struct building *building = data;
+    if (!build_all_lines(building)) return;
+    if (building->command) node_exec_go_on(building->command);
+    if (building->service) node_exec_go_on(building->service);
 }
 
 static bool build_output(int which, const void *bytes, size_t len, void *data) {
     struct building *building = data;
-    struct buf *lines = &building->lines[which];
-    buf_append(lines, bytes, len);
-    for (const char *end; lines->len > 0 && (end = memchr(lines->data, '\n', lines->len));)
-        build_line(building, which, (size_t)(end - (const char *)lines->data));
-    if (lines->len > BUILD_LINE_MAX) build_line(building, which, lines->len);
-    return true;
+    buf_append(&building->lines[which], bytes, len);
+    return !event_pending(building->turn, EV_TIMEOUT, NULL) && build_all_lines(building);
 }
 
 static void build_last_lines(struct building *building) {
-    for (int i = 0; i < 2; i++)
-        if (building->lines[i].len > 0) build_line(building, i, building->lines[i].len);
+    for (int which = 0; which < 2; which++) build_lines(building, which, true);
 }
 
 static void build_command_failed(struct building *building, int status, const char *failure) {
@@ -150,9 +184,9 @@ static void build_command_failed(struct building *building, int status, const ch
     build_fails(building, reason);
 }
 
-static void build_step_ended(int status, int code, const char *failure, void *data) {
+static void build_step_ended(int status, const char *failure, void *data) {
     struct building *building = data;
-    (void)code;
+    building->command = NULL;
     build_last_lines(building);
     if (status != 0) {
         build_command_failed(building, status, failure);
@@ -180,7 +214,7 @@ static bool build_exec(struct building *building, json_t *argv, const char *user
 // The step ends with them.
 static void build_run(struct building *building, json_t *argv, const char *user) {
     static const struct node_exec_handlers handlers = {.output = build_output, .ended = build_step_ended};
-    build_exec(building, argv, user, &handlers, NULL);
+    build_exec(building, argv, user, &handlers, &building->command);
 }
 
 static void build_workdir(struct building *building, const char *path) {
@@ -195,17 +229,15 @@ static void build_workdir(struct building *building, const char *path) {
 
 // ---- the service ----
 
-static void build_service_ended(int status, int code, const char *failure, void *data) {
+static void build_service_ended(int status, const char *failure, void *data) {
     struct building *building = data;
-    (void)code;
     building->service = NULL;
     build_last_lines(building);
     if (status != 0 && building->ready) build_command_failed(building, status, failure); // else it was to end, or its layer is taken
 }
 
-static void build_ready_ended(int status, int code, const char *failure, void *data) {
+static void build_ready_ended(int status, const char *failure, void *data) {
     struct building *building = data;
-    (void)code;
     building->ready = NULL;
     event_del(building->patience);
     if (status == 0) build_finish(building);
@@ -214,8 +246,10 @@ static void build_ready_ended(int status, int code, const char *failure, void *d
 
 static void build_impatient(evutil_socket_t fd, short what, void *data) {
     (void)fd, (void)what;
+    const struct building *building = data;
     char reason[128];
-    snprintf(reason, sizeof(reason), "the ready command did not succeed within %d seconds", BUILD_READY_S);
+    if (building->ready) snprintf(reason, sizeof(reason), "the ready command did not succeed within %d seconds", BUILD_READY_S);
+    else snprintf(reason, sizeof(reason), "the steps did not end within %d seconds", BUILD_STEPS_S);
     build_fails(data, reason);
 }
 
@@ -231,11 +265,7 @@ static void build_service(struct building *building) {
     }
     snprintf(building->step, sizeof(building->step), "ready: %s", ready_text);
     build_log(building, "info", building->step);
-    building->patience = evtimer_new(building->node->base, build_impatient, building);
-    if (!building->patience || event_add(building->patience, &patience) < 0) {
-        build_fails(building, "out of memory");
-        return;
-    }
+    event_add(building->patience, &patience);
     if (start_text && !build_exec(building, json_pack("[s,s,s]", "/bin/sh", "-c", start_text), NULL, &service, &building->service)) return;
     build_exec(building, json_pack("[s,s,s,s,s]", "/bin/sh", "-c", BUILD_UNTIL, "sh", ready_text), NULL, &ready, &building->ready);
 }
@@ -286,7 +316,14 @@ static void build_started(struct node_sandbox *sandbox, int status, const char *
         build_fails(building, text);
         return;
     }
+    static const struct timeval patience = {.tv_sec = BUILD_STEPS_S};
     building->sandbox = sandbox;
+    building->patience = evtimer_new(building->node->base, build_impatient, building);
+    building->turn = evtimer_new(building->node->base, build_turn, building);
+    if (!building->patience || !building->turn || event_add(building->patience, &patience) < 0) {
+        build_fails(building, "out of memory");
+        return;
+    }
     if (json_array_size(building->layers) == 0) build_read_image(building);
     if (!json_object_get(building->config, "env")) json_object_set_new(building->config, "env", json_object());
     build_next(building);

@@ -292,9 +292,8 @@ static bool run_output(int which, const void *bytes, size_t len, void *data) {
     return api_exec_output(run->call, which == 0 ? API_STDOUT : API_STDERR, bytes, len) <= API_PENDING_MAX;
 }
 
-static void run_ended(int status, int code, const char *failure, void *data) {
+static void run_ended(int status, const char *failure, void *data) {
     struct node_run *run = data;
-    (void)code;
     if (status < 0) api_exec_end(run->call, 0, 0, failure);
     else api_exec_end(run->call, status, status > 128 ? status - 128 : 0, NULL);
     free(run);

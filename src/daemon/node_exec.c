@@ -24,9 +24,8 @@ struct node_exec {
     struct node_exec_handlers handlers;
     void *data;
     struct node_exec_pipe pipes[2];
-    bool begun, exited;
+    bool exited;
     int status;
-    int code;
     char failure[IPC_SHIM_TEXT_SIZE];
 };
 
@@ -42,7 +41,7 @@ static void exec_free(struct node_exec *exec) {
 
 static void exec_check_end(struct node_exec *exec) {
     if (!exec->exited || exec->pipes[0].fd >= 0 || exec->pipes[1].fd >= 0) return;
-    if (exec->handlers.ended) exec->handlers.ended(exec->status, exec->code, exec->failure, exec->data);
+    if (exec->handlers.ended) exec->handlers.ended(exec->status, exec->failure, exec->data);
     exec_free(exec);
 }
 
@@ -74,10 +73,9 @@ void node_exec_forget(struct node_exec *exec) {
     exec_check_end(exec);
 }
 
-static void exec_fails(struct node_exec *exec, int code, const char *text) {
+static void exec_fails(struct node_exec *exec, const char *text) {
     exec->exited = true;
     exec->status = -1;
-    exec->code = code;
     snprintf(exec->failure, sizeof(exec->failure), "%s", text);
     for (size_t i = 0; i < 2; i++) exec_close(&exec->pipes[i]);
     exec_check_end(exec);
@@ -85,14 +83,13 @@ static void exec_fails(struct node_exec *exec, int code, const char *text) {
 
 static void exec_begun(const struct ipc_shim_done *done, void *data) {
     struct node_exec *exec = data;
-    if (!done || done->status < 0) exec_fails(exec, done ? done->status : -EIO, done ? done->text : "the sandbox ended meanwhile");
-    else exec->begun = true;
+    if (!done || done->status < 0) exec_fails(exec, done ? done->text : "the sandbox ended meanwhile");
 }
 
 static void exec_exited(int status, void *data) {
     struct node_exec *exec = data;
     if (status < 0) {
-        exec_fails(exec, -EIO, "the sandbox ended meanwhile");
+        exec_fails(exec, "the sandbox ended meanwhile");
         return;
     }
     exec->exited = true;

@@ -10,7 +10,7 @@ struct node_exec_handlers {
     // Bytes of its standard output (0) or error (1). False: no more until node_exec_go_on.
     bool (*output)(int which, const void *bytes, size_t len, void *data);
     // Once: its status (128+N: a signal ended it), or -1 with the reason why it could not begin or is not known. exec is gone.
-    void (*ended)(int status, int code, const char *failure, void *data);
+    void (*ended)(int status, const char *failure, void *data);
 };
 
 struct node_command {

@@ -126,14 +126,18 @@ int store_build_list(struct store *store, const char *template_id, store_build_e
     return r;
 }
 
-int store_build_log(struct store *store, const char *id, const char *level, const char *message, struct error *err) {
+int store_build_log(struct store *store, const char *id, const char *level, const char *const *messages, size_t count,
+                    struct error *err) {
     int r = database_begin(store, DATABASE_LATER, err);
     if (r < 0) return r;
-    r = database_run(store, err,
-                     "INSERT INTO build_lines(build_id,number,time_us,level,message)"
-                     " SELECT id,line_count,?2,?3,?4 FROM builds WHERE id=?1", "titt", id, store_now_us(), level, message);
-    if (r == 0) r = -ENOENT;
-    if (r > 0) r = database_run(store, err, "UPDATE builds SET line_count=line_count+1 WHERE id=?", "t", id);
+    r = 1;
+    for (size_t i = 0; r > 0 && i < count; i++) {
+        r = database_run(store, err,
+                         "INSERT INTO build_lines(build_id,number,time_us,level,message)"
+                         " SELECT id,line_count,?2,?3,?4 FROM builds WHERE id=?1", "titt", id, store_now_us(), level, messages[i]);
+        if (r == 0) r = -ENOENT;
+        if (r > 0) r = database_run(store, err, "UPDATE builds SET line_count=line_count+1 WHERE id=?", "t", id);
+    }
     if (r > 0)
         r = database_run(store, err,
                          "DELETE FROM build_lines WHERE build_id=?1 AND number<"

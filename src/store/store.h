@@ -188,8 +188,9 @@ int store_build_fail(struct store *store, const char *id, const char *step, cons
 int store_build_abandon(struct store *store, const char *reason, struct error *err);
 typedef int store_build_each(const struct store_build *build, void *data);
 int store_build_list(struct store *store, const char *template_id, store_build_each *each, void *data, struct error *err);
-// level: "debug", "info", "warn", "error". Lines are numbered from 0 without gaps, also when old ones are gone.
-int store_build_log(struct store *store, const char *id, const char *level, const char *message, struct error *err);
+// level: "debug", "info", "warn", "error". Lines are numbered from 0 without gaps, also when old ones are gone. All of them, or none.
+int store_build_log(struct store *store, const char *id, const char *level, const char *const *messages, size_t count,
+                    struct error *err);
 typedef int store_build_line(uint64_t number, int64_t time_us, const char *level, const char *message, void *data);
 int store_build_lines(struct store *store, const char *id, uint64_t first, size_t limit, store_build_line *each,
                       void *data, struct error *err);

@@ -43,6 +43,24 @@ def test_steps(node):
 
 
 @root_only
+def test_a_step_that_floods_its_log_keeps_nobody_waiting(node):
+    """Its lines are taken in turns: others are answered in between, and the last lines are there at the end."""
+    made = node.good("POST", "/v3/templates", {"name": "flood"}, (202,)).json
+    path = f"/templates/{made['templateID']}/builds/{made['buildID']}"
+    flood = "dd if=/dev/zero bs=8000 count=1 2>/dev/null | /bin/busybox tr '\\000' '\\n'; echo last >&2"
+    node.good("POST", "/v2" + path, {"fromImage": IMAGE, "steps": [step("RUN", flood)]}, (202,))
+    oldest, status, end = set(), {"status": "building"}, time.monotonic() + RUN_TIMEOUT
+    while status["status"] in ("waiting", "building"):
+        status = node.good("GET", path + "/status", status=(200,)).json
+        oldest |= {entry["timestamp"] for entry in status["logEntries"][:1]}
+        assert time.monotonic() < end, status
+    assert status["status"] == "ready", status
+    assert len(oldest) >= 5, oldest  # it was asked in the middle of it
+    rest = node.good("GET", path + "/status?logsOffset=8000", status=(200,)).json["logs"]
+    assert "last" in rest, rest
+
+
+@root_only
 def test_steps_run_under_the_builds_policy(node):
     """The node's base without one; none of it is left to sandboxes of the template, which have their own."""
     policy = {"allowOut": ["v4.example"], "denyOut": ["0.0.0.0/0"]}

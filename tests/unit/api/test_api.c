@@ -458,7 +458,7 @@ static void test_templates(void **state) {
           {"POST", path, "{\"fromImage\":\"a\"}", 400, "has been started already", NULL},
           {"GET", status, NULL, 200, "\"status\":\"building\"", NULL},
           {"POST", "/sandboxes", "{\"templateID\":\"web\"}", 400, "has not ended; wait until it is ready", NULL});
-    assert_int_equal(store_build_log(rig.store, build, "info", "step 1", &err), 0);
+    assert_int_equal(store_build_log(rig.store, build, "info", (const char *const[]){"step 1"}, 1, &err), 0);
     assert_int_equal(store_build_finish(rig.store, build, "[\"l\"]", "{}", 3, &err), 0);
     CHECK(&rig, {"GET", status, NULL, 200, "\"logs\":[\"step 1\"]", NULL},
           {"GET", "/templates/aliases/web", NULL, 200, "\"public\":false", NULL},

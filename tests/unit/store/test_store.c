@@ -278,7 +278,7 @@ static void test_builds(void **state) {
     for (int i = 0; i < STORE_BUILD_LINES_MAX + 3; i++) {
         char line[16];
         snprintf(line, sizeof(line), "m%d", i);
-        ASSERT_OK(store_build_log(store, "b1", "info", line, &err));
+        ASSERT_OK(store_build_log(store, "b1", "info", (const char *const[]){line}, 1, &err));
     }
     ASSERT_OK(store_build_lines(store, "b1", 0, 2, append_line, &text, &err));
     assert_string_equal(text.data, "3:info:m3 4:info:m4 ");
@@ -286,7 +286,7 @@ static void test_builds(void **state) {
     ASSERT_OK(store_build_lines(store, "b1", STORE_BUILD_LINES_MAX + 2, 9, append_line, &text, &err));
     assert_string_equal(text.data, "1002:info:m1002 ");
     buf_done(&text);
-    assert_int_equal(store_build_log(store, "bx", "info", "x", &err), -ENOENT);
+    assert_int_equal(store_build_log(store, "bx", "info", (const char *const[]){"x"}, 1, &err), -ENOENT);
     ASSERT_OK(store_template_remove(store, "t1", &err));
     assert_int_equal(store_build_get(store, "t1", "b1", &got, &err), -ENOENT);
     fixture_done(&fixture);
