@@ -116,6 +116,7 @@ void call_drained(struct api_call *call);
 void call_header(struct api_call *call, const char *name, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void call_subject(struct api_call *call, const char *id);
 void call_json(struct api_call *call, int status, json_t *json); // takes the reference; NULL: out of memory
+void call_result(struct api_call *call, int r, json_t *json, const struct error *err); // 200 with json, or if r < 0 with err's text
 void call_begin(struct api_call *call, const char *content_type); // a streamed answer
 size_t call_write(struct api_call *call, const void *bytes, size_t len);
 void call_end(struct api_call *call);

@@ -135,6 +135,15 @@ void call_json(struct api_call *call, int status, json_t *json) {
         api_reply_error(call, 500, "out of memory");
 }
 
+void call_result(struct api_call *call, int r, json_t *json, const struct error *err) {
+    if (r >= 0) {
+        call_json(call, 200, json);
+        return;
+    }
+    json_decref(json);
+    api_reply_errno(call, r, err->text);
+}
+
 void api_reply_json(struct api_call *call, int status, const char *json) {
     answer(call, status, "application/json", json, strlen(json));
 }

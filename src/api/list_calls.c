@@ -69,12 +69,7 @@ static void list(struct api_request *request, bool paged) {
     if (listing.filter.limit) listing.filter.limit++; // one more, to see whether there is a next page
     if (r == 0) r = store_sandbox_list(request->api->options.store, &listing.filter, append, &listing, &err);
     if (r > 0) query_next(request->call, listing.last_us, listing.last_id);
-    if (r < 0) {
-        json_decref(listing.list);
-        api_reply_errno(request->call, r, err.text);
-    } else {
-        call_json(request->call, 200, listing.list);
-    }
+    call_result(request->call, r, listing.list, &err);
     free(listing.text);
 }
 

@@ -25,10 +25,5 @@ void route_audit(struct api_request *request) {
     json_t *list = json_array();
     int r = list ? query_limit(request, &limit, &err) : -ENOMEM;
     if (r == 0) r = store_audit_list(request->api->options.store, limit, append, list, &err);
-    if (r == 0) {
-        call_json(request->call, 200, list);
-        return;
-    }
-    json_decref(list);
-    api_reply_errno(request->call, r, err.text);
+    call_result(request->call, r, list, &err);
 }

@@ -94,12 +94,7 @@ void route_snapshots(struct api_request *request) {
     if (r == 0 && !listing.list) r = -ENOMEM;
     if (r == 0) r = store_template_list(request->api->options.store, &filter, append, &listing, &err);
     if (r > 0) query_next(request->call, listing.last_us, listing.last_id);
-    if (r >= 0) {
-        call_json(request->call, 200, listing.list);
-        return;
-    }
-    json_decref(listing.list);
-    api_reply_errno(request->call, r, err.text);
+    call_result(request->call, r, listing.list, &err);
 }
 
 void route_snapshot_info(struct api_request *request) {

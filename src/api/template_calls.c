@@ -160,12 +160,7 @@ static void list(struct api_request *request, bool paged) {
     filter.limit = paged ? listing.limit + 1 : 0;
     if (r == 0) r = store_template_list(listing.store, &filter, append, &listing, &err);
     if (r > 0) query_next(request->call, listing.last_us, listing.last_id);
-    if (r >= 0) {
-        call_json(request->call, 200, listing.list);
-        return;
-    }
-    json_decref(listing.list);
-    api_reply_errno(request->call, r, err.text);
+    call_result(request->call, r, listing.list, &err);
 }
 
 void route_templates(struct api_request *request) { list(request, false); }
