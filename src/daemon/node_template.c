@@ -76,7 +76,11 @@ static void snapshot_free(struct snapshot *snapshot) {
     free(snapshot);
 }
 
-static char *copy(const char *text) { return text ? strdup(text) : NULL; }
+// False: out of memory.
+static bool copied(char **ret_copy, const char *text) {
+    *ret_copy = text ? strdup(text) : NULL;
+    return *ret_copy || !text;
+}
 
 static void snapshot_taken(const struct ipc_shim_done *done, void *data) {
     struct snapshot *snapshot = data;
@@ -119,13 +123,11 @@ void node_call_snapshot(void *data, struct api_call *call, const struct store_sa
     if (rc == 0) {
         *snapshot = (struct snapshot){.node = node, .call = call, .replaces = replaces, .item = *wanted};
         snapshot->layer = layer_path(node, store_make_id('l', id));
-        snapshot->item.id = copy(wanted->id);
-        snapshot->item.name = copy(wanted->name);
-        snapshot->item.sandbox_id = copy(wanted->sandbox_id);
-        snapshot->item.build_id = copy(wanted->build_id);
+        bool whole = copied(&snapshot->item.id, wanted->id) & copied(&snapshot->item.name, wanted->name) &
+                     copied(&snapshot->item.sandbox_id, wanted->sandbox_id) & copied(&snapshot->item.build_id, wanted->build_id) &
+                     copied(&snapshot->item.config, row->config);
         snapshot->item.layers = snapshot->layer ? layers_with(row->layers, snapshot->layer) : NULL;
-        snapshot->item.config = copy(row->config);
-        if (!snapshot->item.layers) rc = -ENOMEM;
+        if (!whole || !snapshot->item.layers) rc = -ENOMEM;
     }
     if (rc == 0) rc = layer_call(sandbox, snapshot->layer, snapshot_taken, snapshot, &err);
     if (rc == 0) return;
@@ -206,18 +208,14 @@ static void fork_taken(const struct ipc_shim_done *done, void *data) {
 
 static int fork_copy(struct fork_child *child, const struct store_sandbox *wanted, const struct store_sandbox *parent,
                      const char *layer) {
-    child->row = *wanted;
-    child->row.id = copy(wanted->id);
-    child->row.template_id = copy(wanted->template_id);
-    child->row.alias = copy(wanted->alias);
-    child->row.image = copy(wanted->image);
-    child->row.metadata = copy(wanted->metadata);
-    child->row.env_vars = copy(wanted->env_vars);
-    child->row.policy = copy(wanted->policy);
-    child->row.mask_request_host = copy(wanted->mask_request_host);
-    child->row.layers = layers_with(parent->layers, layer);
-    child->row.config = copy(parent->config);
-    return child->row.layers && child->row.policy ? 0 : -ENOMEM;
+    struct store_sandbox *row = &child->row;
+    *row = *wanted;
+    bool whole = copied(&row->id, wanted->id) & copied(&row->template_id, wanted->template_id) & copied(&row->alias, wanted->alias) &
+                 copied(&row->image, wanted->image) & copied(&row->metadata, wanted->metadata) &
+                 copied(&row->env_vars, wanted->env_vars) & copied(&row->policy, wanted->policy) &
+                 copied(&row->mask_request_host, wanted->mask_request_host) & copied(&row->config, parent->config);
+    row->layers = layers_with(parent->layers, layer);
+    return whole && row->layers ? 0 : -ENOMEM;
 }
 
 void node_call_fork(void *data, struct api_call *call, const struct store_sandbox *row, const struct store_sandbox *children,
