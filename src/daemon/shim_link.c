@@ -26,7 +26,6 @@
 #include "net/net.h"
 
 #define SHIM_LINK_FD 3
-#define SHIM_LINK_ENDING 64
 
 struct shim_link_call {
     struct list list;
@@ -51,7 +50,7 @@ struct shim_link {
 
 static _Alignas(max_align_t) uint8_t link_buffer[CHANNEL_BUFFER_SIZE];
 
-static pid_t link_ending[SHIM_LINK_ENDING]; // children whose connection is closed
+static pid_t *link_ending; // children whose connection is closed
 static size_t link_ending_count;
 
 void shim_link_reap(void) {
@@ -63,7 +62,11 @@ void shim_link_reap(void) {
 
 static void link_reap_later(pid_t pid) {
     shim_link_reap();
-    if (waitpid(pid, NULL, WNOHANG) == 0 && link_ending_count < SHIM_LINK_ENDING) link_ending[link_ending_count++] = pid;
+    if (waitpid(pid, NULL, WNOHANG) != 0) return;
+    pid_t *grown = realloc(link_ending, (link_ending_count + 1) * sizeof(*link_ending));
+    if (!grown) return;
+    link_ending = grown;
+    link_ending[link_ending_count++] = pid;
 }
 
 void shim_link_end(struct shim_link *link) {
