@@ -90,8 +90,6 @@ int node_boot(struct node *node, const struct store_sandbox *row, bool hidden, n
 void node_end(struct node_sandbox *sandbox, node_ended *ended, void *data);
 // What it does when its time is over at end_us (0: never).
 void node_set_timer(struct node_sandbox *sandbox, int64_t end_us);
-// What a shim takes for a policy (IPC_SHIM_POLICY). NULL: out of memory.
-json_t *node_policy_json(const struct node_config *config, const char *policy, enum policy_dialect dialect, uint64_t generation);
 // The sandbox of a folder that another daemon made. keep: it runs on if it still answers; else it is cleaned up. hidden: it
 // has no row.
 int node_adopt(struct node *node, const char *id, enum policy_type type, bool keep, bool hidden, struct error *err);
@@ -109,6 +107,13 @@ void node_free(struct node *node); // sandboxes live on
 void node_prepare(struct node *node);
 // Removes a folder tree with what the sandbox of that id (or "-") left behind. ended is called later, unless NULL.
 void node_sweep(struct node *node, const char *id, const char *folder, node_ended *ended, void *data);
+
+// ---- node_spec.c: what a shim is told ----
+
+// What a shim takes for a policy (IPC_SHIM_POLICY). NULL: out of memory.
+json_t *node_policy_json(const struct node_config *config, const char *policy, enum policy_dialect dialect, uint64_t generation);
+// Writes the specification of a sandbox into its folder. 0, or a negative errno with a message.
+int node_write_spec(struct node_sandbox *sandbox, const struct store_sandbox *row, struct error *err);
 
 // ---- node_metrics.c ----
 
