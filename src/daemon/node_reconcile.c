@@ -117,5 +117,6 @@ void node_settle(struct node *node) {
         struct node_sandbox *sandbox = LIST_ENTRY(at, struct node_sandbox, list);
         if (sandbox->hidden && !sandbox->ending) node_end(sandbox, NULL, NULL);
     }
+    api_stop(node->api);
     reconcile_await(node, reconcile_is_ending);
 }
