@@ -19,7 +19,7 @@ import engine
 import lab as lab_module
 from conftest import assert_nothing_left, leftovers
 
-ROOT = "root" in lab_module.kinds()
+ROOT = lab_module.starter() == "root"
 KEY = "test-key"
 IMAGE = "tool"
 PATIENCE = 60

@@ -15,7 +15,7 @@ import engine as engine_module
 import lab as lab_module
 from engine import DISK_BASE, Driver, Engine, busybox, cgroups, entry, layer, mounts, processes, write_image
 
-ROOT = "root" in lab_module.kinds()
+ROOT = lab_module.starter() == "root"
 
 
 @pytest.fixture(scope="module")
@@ -487,7 +487,7 @@ def test_version_one_alone(engine):
 
 def test_an_ordinary_user_is_told(lab, tmp_path):
     folder = str(tmp_path)
-    user = [] if lab_module.kinds() == ["user"] else ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    user = [] if lab_module.starter() == "user" else ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     program = lab.path("bin/container-driver")
     with open(engine_module.programs()[0], "rb") as source, open(program, "wb") as copy:
         copy.write(source.read())

@@ -22,7 +22,7 @@ import zone
 from survival import Node, Registry, Strike, Things, holders, wait_for
 
 RUNS, SEED = os.environ.get("PENSTOCK_RUNS", ""), os.environ.get("PENSTOCK_RUNS_SEED", "1")
-ROOT = "root" in lab_module.kinds()
+ROOT = lab_module.starter() == "root"
 FIRST, SECOND, NEVER = "203.0.113.1", "203.0.113.2", "203.0.113.3"
 CYCLES = 20
 NAMED = (f"version: 1\nbase: deny\nallow:\n  - {{cidr: {FIRST}/32}}\n  - {{host: v4.example}}\n"

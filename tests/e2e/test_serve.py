@@ -280,7 +280,7 @@ def test_a_sandbox_under_what_the_unit_allows(node):
 # ---- an ordinary user ----
 
 def test_an_ordinary_user_is_told(lab):
-    user = [] if lab_module.kinds() == ["user"] else ["setpriv", f"--reuid={lab_module.UID}", f"--regid={lab_module.UID}", "--clear-groups"]
+    user = [] if lab_module.starter() == "user" else ["setpriv", f"--reuid={lab_module.UID}", f"--regid={lab_module.UID}", "--clear-groups"]
     program = lab.path("bin/penstock-serve")
     shutil.copy(PROGRAM, program)
     os.chmod(program, 0o755)

@@ -56,11 +56,16 @@ class LabError(Exception):
 
 # ---- entering the namespaces ----
 
+def starter():
+    """Who started the tests: "root", who runs what needs root whatever kinds() says, or "user"."""
+    return os.environ.get(INSIDE) or ("root" if os.geteuid() == 0 else "user")
+
+
 def kinds():
     """The kinds of user that commands can run as here; PENSTOCK_TEST_KINDS=user leaves root out (to save time)."""
     if os.environ.get("PENSTOCK_TEST_KINDS"):
         return os.environ["PENSTOCK_TEST_KINDS"].split(",")
-    return ["root", "user"] if (os.environ.get(INSIDE) or ("root" if os.geteuid() == 0 else "user")) == "root" else ["user"]
+    return ["root", "user"] if starter() == "root" else ["user"]
 
 
 def enter(argv, timeout=DEFAULT_TIMEOUT):
