@@ -154,9 +154,9 @@ static bool build_lines(struct building *building, int which, bool last) {
 
 static bool build_all_lines(struct building *building) {
     static const struct timeval moment = {.tv_usec = BUILD_TURN_US};
-    bool done = build_lines(building, 0, false) & build_lines(building, 1, false);
-    if (!done) event_add(building->turn, &moment);
-    return done;
+    bool first = build_lines(building, 0, false), second = build_lines(building, 1, false);
+    if (!first || !second) event_add(building->turn, &moment);
+    return first && second;
 }
 
 static void build_turn(evutil_socket_t fd, short what, void *data) {
