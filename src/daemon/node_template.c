@@ -76,10 +76,15 @@ static void snapshot_free(struct snapshot *snapshot) {
     free(snapshot);
 }
 
-// False: out of memory.
-static bool copied(char **ret_copy, const char *text) {
-    *ret_copy = text ? strdup(text) : NULL;
-    return *ret_copy || !text;
+// Puts a copy in the place of each of somebody else's texts. False: out of memory (what has no copy is NULL).
+static bool own_texts(char **const texts[], size_t count) {
+    bool whole = true;
+    for (size_t i = 0; i < count; i++) {
+        if (!*texts[i]) continue;
+        *texts[i] = strdup(*texts[i]);
+        if (!*texts[i]) whole = false;
+    }
+    return whole;
 }
 
 static void snapshot_taken(const struct ipc_shim_done *done, void *data) {
@@ -123,11 +128,12 @@ void node_call_snapshot(void *data, struct api_call *call, const struct store_sa
     if (rc == 0) {
         *snapshot = (struct snapshot){.node = node, .call = call, .replaces = replaces, .item = *wanted};
         snapshot->layer = layer_path(node, store_make_id('l', id));
-        bool whole = copied(&snapshot->item.id, wanted->id) & copied(&snapshot->item.name, wanted->name) &
-                     copied(&snapshot->item.sandbox_id, wanted->sandbox_id) & copied(&snapshot->item.build_id, wanted->build_id) &
-                     copied(&snapshot->item.config, row->config);
-        snapshot->item.layers = snapshot->layer ? layers_with(row->layers, snapshot->layer) : NULL;
-        if (!whole || !snapshot->item.layers) rc = -ENOMEM;
+        struct store_template *item = &snapshot->item;
+        char **const texts[] = {&item->id, &item->name, &item->sandbox_id, &item->build_id, &item->config};
+        item->config = row->config;
+        bool whole = own_texts(texts, ARRAY_LENGTH(texts));
+        item->layers = snapshot->layer ? layers_with(row->layers, snapshot->layer) : NULL;
+        if (!whole || !item->layers) rc = -ENOMEM;
     }
     if (rc == 0) rc = layer_call(sandbox, snapshot->layer, snapshot_taken, snapshot, &err);
     if (rc == 0) return;
@@ -209,11 +215,12 @@ static void fork_taken(const struct ipc_shim_done *done, void *data) {
 static int fork_copy(struct fork_child *child, const struct store_sandbox *wanted, const struct store_sandbox *parent,
                      const char *layer) {
     struct store_sandbox *row = &child->row;
+    char **const texts[] = {&row->id,       &row->template_id, &row->alias,  &row->image,
+                            &row->metadata, &row->env_vars,    &row->policy, &row->mask_request_host,
+                            &row->config};
     *row = *wanted;
-    bool whole = copied(&row->id, wanted->id) & copied(&row->template_id, wanted->template_id) & copied(&row->alias, wanted->alias) &
-                 copied(&row->image, wanted->image) & copied(&row->metadata, wanted->metadata) &
-                 copied(&row->env_vars, wanted->env_vars) & copied(&row->policy, wanted->policy) &
-                 copied(&row->mask_request_host, wanted->mask_request_host) & copied(&row->config, parent->config);
+    row->config = parent->config;
+    bool whole = own_texts(texts, ARRAY_LENGTH(texts));
     row->layers = layers_with(parent->layers, layer);
     return whole && row->layers ? 0 : -ENOMEM;
 }
