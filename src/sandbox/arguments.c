@@ -43,7 +43,7 @@ static void add_tmpfs(struct buf *text, const char *permissions, const char *pat
 // below has no rights over it. No --new-session: job control of the caller's terminal goes on (TIOCSTI is filtered).
 static void add_namespaces(const struct arguments *arguments, struct buf *text) {
     ADD(text, "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
-        "--die-with-parent", "--as-pid-1", "--cap-drop", "ALL", "--seccomp");
+        "--as-pid-1", "--cap-drop", "ALL", "--seccomp");
     add_number(text, (uint64_t)arguments->seccomp);
 }
 

@@ -54,8 +54,7 @@ static bool released(int status) {
         got = CALL(SYS_recvfrom, status, &byte, sizeof(byte), 0, 0, 0);
     } while (got == -EINTR);
     if (got != sizeof(byte)) return false;
-    // A penstock that died meanwhile took bubblewrap with it, maybe before we were tied to its life: then nobody is there any
-    // more to end the command.
+    // A penstock that died meanwhile is not there any more to end the command.
     return CALL(SYS_recvfrom, status, &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT, 0, 0) == -EAGAIN;
 }
 

@@ -11,12 +11,18 @@
 // The command starts when one packet has come: penstock lets all this be made beside its own processes, and sends it when
 // they are ready. If none comes before the end, nothing runs.
 //
+// Penstock's end of the status socket is its life: when that closes, we end, and the kernel ends everything in here with us.
+// Not by --die-with-parent: bubblewrap that dies while it makes the sandbox leaves a child that waits for it for ever. To
+// bubblewrap's life we are tied as soon as we run.
+//
 // Usage: STATUS STDERR MASK ARGUMENTS: descriptors (STDERR -1: none), signal mask in hexadecimal. ARGUMENTS holds the
 // file to execute and its argv, each word ended by a NUL: only the kernel limits them.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <poll.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 
 #include "sandbox/init_part.h"
@@ -33,11 +39,12 @@ static _Noreturn void run_command(int status, int failed, uint64_t mask, char *p
 
 static int exit_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
-// Reaps whatever is left to PID 1, until the command itself has ended. Then the kernel ends the rest with us.
-static int reap(int status, long command) {
+// Takes what there is of children that have ended, stopped or continued. -1: the command still runs.
+static int take_children(int status, long command) {
     for (;;) {
         int state = 0;
-        long pid = CALL(SYS_wait4, -1, &state, WUNTRACED | WCONTINUED, 0);
+        long pid = CALL(SYS_wait4, -1, &state, WNOHANG | WUNTRACED | WCONTINUED, 0);
+        if (pid == 0) return -1;
         if (pid < 0 && pid != -EINTR) return 125;
         if (pid != command) continue;
         if (WIFSTOPPED(state)) {
@@ -48,6 +55,23 @@ static int reap(int status, long command) {
             report(status, SANDBOX_REPORT_EXITED, state);
             return exit_status(state);
         }
+    }
+}
+
+// Reaps whatever is left to PID 1, until the command has ended, or penstock. Then the kernel ends the rest with us.
+static int reap(int status, long command) {
+    const uint64_t child = UINT64_C(1) << (SIGCHLD - 1);
+    CALL(SYS_rt_sigprocmask, SIG_BLOCK, &child, 0, MASK_BYTES); // bubblewrap let it through
+    int children = (int)CALL(SYS_signalfd4, -1, &child, MASK_BYTES, SFD_CLOEXEC | SFD_NONBLOCK);
+    struct pollfd ready[] = {{.fd = children, .events = POLLIN}, {.fd = status}};
+    struct signalfd_siginfo info;
+    if (children < 0) return 125;
+    for (;;) {
+        int code = take_children(status, command);
+        if (code >= 0) return code;
+        CALL(SYS_ppoll, ready, 2, 0, 0, MASK_BYTES);
+        if (ready[1].revents) return 125; // POLLHUP: nobody is there any more
+        CALL(SYS_read, children, &info, sizeof(info));
     }
 }
 
@@ -75,6 +99,7 @@ static int run(int argc, char **argv, char **environment) {
     int status = (int)parse(argv[1], 10), failed[2], error = 0;
     uint64_t mask = parse(argv[3], 16);
     settle_descriptors(status, argv[2][0] == '-' ? -1 : (int)parse(argv[2], 10));
+    CALL(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL);
     CALL(SYS_prctl, PR_SET_NAME, SANDBOX_INIT_NAME);
     show_name(argv);
     CALL(SYS_prctl, PR_SET_DUMPABLE, 0); // the command is the same user: no ptrace, no /proc/1/fd
