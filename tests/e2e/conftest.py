@@ -30,6 +30,7 @@ for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
 
 LAB_TIMEOUT = 3000
 RUN_TIMEOUT = 40
+TEST_TIMEOUT = 300  # PENSTOCK_RUNS=N asks for more rounds than fit into it
 LOG_KEYS = {"time", "sandbox", "event", "protocol", "name", "address", "port", "verdict", "reason", "rule", "bytes_out",
             "bytes_in", "duration_ms"}
 
@@ -46,6 +47,17 @@ def pytest_configure(config):
         lab_module.enter([sys.executable, "-B", "-m", "pytest", "-p", "no:cacheprovider"] + arguments, LAB_TIMEOUT)
     except lab_module.LabError as error:
         pytest.exit(f"lab: {error}", returncode=1)
+
+
+@pytest.fixture(autouse=True)
+def bounded():
+    """A test that hangs has failed, and says where."""
+    def late(*_):
+        pytest.fail(f"still running after {TEST_TIMEOUT} s")
+    signal.signal(signal.SIGALRM, late)
+    signal.alarm(0 if "PENSTOCK_RUNS" in os.environ else TEST_TIMEOUT)
+    yield
+    signal.alarm(0)
 
 
 @pytest.fixture(scope="session")

@@ -64,7 +64,7 @@ class NewUser:
         for name, text in FILES.items():
             box.file("first/" + name, text, 0o755)
         for name in ("policies", "logs", ".ssh"):
-            os.mkdir(os.path.join(box.home, name))
+            os.makedirs(os.path.join(box.home, name), exist_ok=True)
         with open(os.path.join(box.home, "policies/agent.yaml"), "w", encoding="utf-8") as file:
             file.write(re.search(r"```yaml\n(.*?)```", readme(), re.S).group(1))
         key = box.lab.service("ssh") + "/key"
