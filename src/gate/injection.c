@@ -193,7 +193,7 @@ struct injection_wait *injection_start(struct gate *gate, const char *host, cons
         return NULL;
     }
     for (size_t i = 0; asks && i < count; i++) wait_ask(wait, i);
-    injection_channel_flush(injections);
+    if (asks) event_active(injections->soon, EV_WRITE, 0);
     return wait;
 }
 
@@ -225,21 +225,39 @@ static struct injection_slot *slot_free(struct injections *injections) {
     return NULL;
 }
 
-int injection_ask_send(struct injections *injections) {
+// Takes slots for as many as fit into one message. Returns their number.
+static size_t asks_prepare(struct injections *injections, struct ipc_value_ask *questions, struct injection_slot **slots) {
+    size_t count = 0;
     LIST_FOREACH(&injections->queue, node) {
         struct injection_ask *ask = LIST_ENTRY(node, struct injection_ask, link);
-        struct injection_slot *slot = slot_free(injections);
-        if (!slot) return 0; // an answer makes room
+        struct injection_slot *slot = count < IPC_ASKS_MAX ? slot_free(injections) : NULL;
+        if (!slot) break; // an answer makes room
         uint32_t number = injections->ask_number++ * (uint32_t)ARRAY_LENGTH(injections->slots);
-        struct ipc_value_ask question = {.id = number + (uint32_t)(slot - injections->slots),
-                                         .rule = ask->wait->injection->values[ask_index(ask)].rule};
-        int r = channel_send(injections->channel, IPC_VALUE_ASK, &question, sizeof(question), NULL, 0);
-        if (r < 0) return r;
-        *slot = (struct injection_slot){.ask = ask, .id = question.id, .rule = question.rule, .open = true};
-        ask->slot = slot;
-        list_remove(&ask->link);
+        *slot = (struct injection_slot){.ask = ask, .id = number + (uint32_t)(slot - injections->slots),
+                                        .rule = ask->wait->injection->values[ask_index(ask)].rule, .open = true};
+        questions[count] = (struct ipc_value_ask){.id = slot->id, .rule = slot->rule};
+        slots[count++] = slot;
     }
-    return 0;
+    return count;
+}
+
+int injection_ask_send(struct injections *injections) {
+    struct ipc_value_ask questions[IPC_ASKS_MAX];
+    struct injection_slot *slots[IPC_ASKS_MAX];
+    int r = 0;
+    for (size_t count; r == 0 && (count = asks_prepare(injections, questions, slots)) > 0;) {
+        r = channel_send(injections->channel, IPC_VALUE_ASK, questions, count * sizeof(questions[0]), NULL, 0);
+        for (size_t i = 0; i < count; i++) {
+            struct injection_ask *ask = slots[i]->ask;
+            if (r < 0) {
+                *slots[i] = (struct injection_slot){0};
+                continue;
+            }
+            ask->slot = slots[i];
+            list_remove(&ask->link);
+        }
+    }
+    return r;
 }
 
 static int value_take(struct injection_value *value, const struct ipc_value *answer, const uint8_t *bytes) {

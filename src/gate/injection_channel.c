@@ -17,9 +17,9 @@
 #define CHANNEL_RENEWAL_S 60
 #define CHANNEL_REPORT_S 1
 
-// The longest: a value. Certificates are shorter.
-#define CHANNEL_SIZE (sizeof(struct ipc_header) + sizeof(struct ipc_value) + IPC_SECRET_MAX + 1)
-_Static_assert(sizeof(struct ipc_leaf) + 2 * IPC_CERTIFICATE_MAX < sizeof(struct ipc_value) + IPC_SECRET_MAX, "it fits");
+// The longest: values. Certificates are shorter.
+#define CHANNEL_SIZE (sizeof(struct ipc_header) + IPC_VALUES_SIZE + 1)
+_Static_assert(sizeof(struct ipc_leaf) + 2 * IPC_CERTIFICATE_MAX < IPC_VALUES_SIZE, "it fits");
 
 bool injection_channel_up(const struct injections *injections) { return injections->channel >= 0; }
 
@@ -53,13 +53,19 @@ static void channel_report(evutil_socket_t fd, short what, void *data) {
     if (r == -EAGAIN) event_add(injections->report, &moment);
 }
 
+static int channel_values(struct injections *injections, const struct channel_message *message) {
+    struct ipc_value value;
+    const uint8_t *bytes;
+    size_t at = 0;
+    int r = 0;
+    while (r == 0 && at < message->length && ipc_value_next(message->body, message->length, &at, &value, &bytes))
+        r = injection_value(injections, &value, bytes);
+    return r;
+}
+
 static int channel_message(struct injections *injections, const struct channel_message *message) {
     const uint8_t *body = message->body;
-    if (message->type == IPC_VALUE) {
-        struct ipc_value value;
-        memcpy(&value, body, sizeof(value));
-        return injection_value(injections, &value, body + sizeof(value));
-    }
+    if (message->type == IPC_VALUE) return channel_values(injections, message);
     if (message->type == IPC_LEAF) {
         struct ipc_leaf leaf;
         memcpy(&leaf, body, sizeof(leaf));
@@ -135,7 +141,8 @@ int injection_prepare(struct gate *gate, struct error *err) {
     injections->buffer = vault_client_memory(CHANNEL_SIZE);
     injections->renewal = event_new(gate->base, -1, EV_PERSIST, channel_renewal, injections);
     injections->report = event_new(gate->base, -1, 0, channel_report, injections);
-    if (injections->buffer && injections->renewal && injections->report && event_add(injections->renewal, &every) == 0)
+    injections->soon = event_new(gate->base, -1, 0, channel_writable, injections);
+    if (injections->buffer && injections->renewal && injections->report && injections->soon && event_add(injections->renewal, &every) == 0)
         return 0;
     injection_close(gate);
     return error_set(err, -ENOMEM, "out of memory");
@@ -174,6 +181,7 @@ void injection_close(struct gate *gate) {
     injection_leaf_free_all(injections);
     if (injections->renewal) event_free(injections->renewal);
     if (injections->report) event_free(injections->report);
+    if (injections->soon) event_free(injections->soon);
     vault_client_wipe(injections->buffer);
     free(injections);
 }

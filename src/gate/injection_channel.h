@@ -39,6 +39,7 @@ struct injections {
     struct gate *gate;
     int channel;       // -1: none
     struct event *readable, *writable, *renewal, *report;
+    struct event *soon; // when the loop has gone through what it has: questions of one turn go in one message
     uint8_t *buffer;   // of one message, in locked memory
     injection_changed *changed;
     // values

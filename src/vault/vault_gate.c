@@ -23,8 +23,9 @@ struct vault_gate {
     struct event *readable, *writable;
     struct list asks;
     size_t ask_count;
+    bool reading; // what gets ready is sent at the end
     bool closing; // freed by its own event
-    uint8_t buffer[sizeof(struct ipc_header) + sizeof(struct ipc_value_ask) + 1];
+    uint8_t buffer[sizeof(struct ipc_header) + IPC_ASKS_MAX * sizeof(struct ipc_value_ask) + 1];
 };
 
 struct gate_ask {
@@ -65,6 +66,13 @@ void vault_rules_free(struct vault_rules *rules) {
 
 // ---- answers ----
 
+static void ask_free(struct gate_ask *ask) {
+    list_remove(&ask->link);
+    list_remove(&ask->waiter.link);
+    ask->gate->ask_count--;
+    free(ask);
+}
+
 static int send_leaf(struct vault_gate *gate, uint32_t rule) {
     struct error err = {0};
     const struct leaf *leaf = NULL;
@@ -86,25 +94,83 @@ static int send_leaf(struct vault_gate *gate, uint32_t rule) {
     return r;
 }
 
-static int send_value(struct vault_gate *gate, const struct gate_ask *ask) {
+// Bytes that are enough for its answer.
+static size_t value_size(const struct vault_gate *gate, const struct gate_ask *ask) {
+    const struct vault_rule *rule = &gate->rules->rules[ask->rule];
+    size_t len = rule->secret && rule->secret->value ? rule->secret->len : 0;
+    return sizeof(struct ipc_value) + template_size(rule->value, len);
+}
+
+// The answer, into bytes (of value_size; NULL: there is no memory for values). Returns its length.
+static size_t value_put(struct vault_gate *gate, const struct gate_ask *ask, uint8_t *bytes, struct ipc_value *ret_answer) {
     struct vault_rule *rule = &gate->rules->rules[ask->rule];
     struct secret *secret = rule->secret;
-    struct ipc_value answer = {.id = ask->id, .rule = ask->rule, .epoch = secret ? secret->epoch : 1};
     const uint8_t *plain = secret && secret->value ? secret->value : (const uint8_t *)"";
-    size_t len = secret && secret->value ? secret->len : 0, size = template_size(rule->value, len);
-    uint8_t *value = secure_new(size);
+    size_t len = secret && secret->value ? secret->len : 0;
     int r = ask->status;
-    if (r == 0 && !value) r = -ENOMEM;
+    if (r == 0 && !bytes) r = -ENOMEM;
     // The value of this moment: since the question was ready it may have become another one, or none.
     if (r == 0 && secret && !secret->value) r = secret->status < 0 ? secret->status : -EIO;
-    if (r == 0) r = template_fill(rule->value, rule->basic, plain, len, value, size);
+    if (r == 0)
+        r = template_fill(rule->value, rule->basic, plain, len, bytes + sizeof(*ret_answer), template_size(rule->value, len));
     if (r == -EILSEQ && secret) secret_tell(secret, r);
-    answer.status = r < 0 ? r : 0;
-    answer.length = r < 0 ? 0 : (uint32_t)r;
-    r = channel_send_tail(gate->channel, IPC_VALUE, &answer, sizeof(answer), value, answer.length);
-    if (r == 0 && answer.status == 0) rule->given = true;
-    secure_free(value);
-    return r;
+    if (r >= 0) rule->given = true;
+    *ret_answer = (struct ipc_value){.id = ask->id, .rule = ask->rule, .status = r < 0 ? r : 0, .epoch = secret ? secret->epoch : 1,
+                                     .length = r < 0 ? 0 : (uint32_t)r};
+    if (bytes) memcpy(bytes, ret_answer, sizeof(*ret_answer));
+    return sizeof(*ret_answer) + ret_answer->length;
+}
+
+static struct gate_ask *value_ready(struct list *node) {
+    struct gate_ask *ask = LIST_ENTRY(node, struct gate_ask, link);
+    return ask->ready && ask->type == IPC_VALUE_ASK ? ask : NULL;
+}
+
+// As many of those that are ready as go in one message. Their number, or negative errno of channel_send.
+static int send_values(struct vault_gate *gate) {
+    struct ipc_value answer;
+    size_t size = 0, len = 0;
+    int count = 0, left;
+    LIST_FOREACH (&gate->asks, node) {
+        const struct gate_ask *ask = value_ready(node);
+        if (!ask) continue;
+        size_t more = value_size(gate, ask);
+        if (count > 0 && size + more > IPC_VALUES_SIZE) break;
+        size += more;
+        count++;
+    }
+    if (count == 0) return 0;
+    uint8_t *bytes = secure_new(size);
+    if (!bytes) count = 1; // it is told so
+    left = count;
+    LIST_FOREACH (&gate->asks, node) {
+        const struct gate_ask *ask = value_ready(node);
+        if (!ask) continue;
+        len += value_put(gate, ask, bytes ? bytes + len : NULL, &answer);
+        if (--left == 0) break;
+    }
+    int r = channel_send(gate->channel, IPC_VALUE, bytes ? (void *)bytes : &answer, len, NULL, 0);
+    secure_free(bytes);
+    if (r < 0) return r;
+    left = count;
+    LIST_FOREACH (&gate->asks, node) {
+        struct gate_ask *ask = value_ready(node);
+        if (!ask) continue;
+        ask_free(ask);
+        if (--left == 0) break;
+    }
+    return count;
+}
+
+static int send_leaves(struct vault_gate *gate) {
+    LIST_FOREACH (&gate->asks, node) {
+        struct gate_ask *ask = LIST_ENTRY(node, struct gate_ask, link);
+        if (ask->type != IPC_LEAF_ASK) continue;
+        int r = send_leaf(gate, ask->rule);
+        if (r < 0) return r;
+        ask_free(ask);
+    }
+    return 0;
 }
 
 static int send_changes(struct vault_gate *gate) {
@@ -119,23 +185,13 @@ static int send_changes(struct vault_gate *gate) {
     return 0;
 }
 
-static void ask_free(struct gate_ask *ask) {
-    list_remove(&ask->link);
-    list_remove(&ask->waiter.link);
-    ask->gate->ask_count--;
-    free(ask);
-}
-
 // Sends what is ready. The gate stays; its own event frees it if it is gone.
 static void gate_flush(struct vault_gate *gate) {
     int r = send_changes(gate);
-    LIST_FOREACH (&gate->asks, node) {
-        struct gate_ask *ask = LIST_ENTRY(node, struct gate_ask, link);
-        if (r < 0) break;
-        if (!ask->ready) continue;
-        r = ask->type == IPC_LEAF_ASK ? send_leaf(gate, ask->rule) : send_value(gate, ask);
-        if (r == 0) ask_free(ask);
-    }
+    if (r == 0) r = send_leaves(gate);
+    if (r == 0)
+        do r = send_values(gate);
+        while (r > 0);
     if (r == -EAGAIN) {
         event_add(gate->writable, NULL);
     } else if (r < 0) {
@@ -152,7 +208,7 @@ static void value_fresh(struct secret_waiter *waiter, int status) {
     struct gate_ask *ask = LIST_ENTRY(waiter, struct gate_ask, waiter);
     ask->ready = true;
     ask->status = status;
-    gate_flush(ask->gate);
+    if (!ask->gate->reading) gate_flush(ask->gate);
 }
 
 static int gate_ask(struct vault_gate *gate, uint32_t type, uint32_t id, uint32_t rule) {
@@ -164,25 +220,26 @@ static int gate_ask(struct vault_gate *gate, uint32_t type, uint32_t id, uint32_
     list_append(&gate->asks, &ask->link);
     gate->ask_count++;
     struct secret *secret = gate->rules->rules[rule].secret;
-    if (type == IPC_VALUE_ASK && secret) {
+    if (type == IPC_VALUE_ASK && secret)
         secret_fetch(secret, &ask->waiter, clock_us());
-    } else {
+    else
         ask->ready = true;
-        gate_flush(gate);
-    }
     return 0;
 }
 
 static int gate_message(struct vault_gate *gate, const struct channel_message *message) {
     struct ipc_leaf_ask leaf;
-    struct ipc_value_ask value;
+    struct ipc_value_ask values[IPC_ASKS_MAX];
     if (message->type == IPC_LEAF_ASK) {
         memcpy(&leaf, message->body, sizeof(leaf));
         return gate_ask(gate, message->type, 0, leaf.rule);
     }
     if (message->type != IPC_VALUE_ASK) return -EBADMSG;
-    memcpy(&value, message->body, sizeof(value));
-    return gate_ask(gate, message->type, value.id, value.rule);
+    memcpy(values, message->body, message->length);
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < message->length / sizeof(values[0]); i++)
+        r = gate_ask(gate, message->type, values[i].id, values[i].rule);
+    return r;
 }
 
 static void gate_free(struct vault_gate *gate) {
@@ -197,7 +254,7 @@ static void gate_free(struct vault_gate *gate) {
 
 // False: the gate is gone, or sends what no gate sends.
 static bool gate_read(struct vault_gate *gate) {
-    for (int i = 0; i < GATE_BATCH && !gate->closing; i++) {
+    for (int i = 0; i < GATE_BATCH; i++) {
         struct channel_message message;
         if (gate->ask_count >= VAULT_GATE_ASKS_MAX) {
             event_del(gate->readable); // until one is answered
@@ -209,12 +266,17 @@ static bool gate_read(struct vault_gate *gate) {
         channel_message_close(&message);
         if (gate_message(gate, &message) < 0) return false;
     }
-    return !gate->closing;
+    return true;
 }
 
 static void gate_readable(evutil_socket_t fd, short what, void *data) {
     (void)fd, (void)what;
-    if (!gate_read(data)) gate_free(data);
+    struct vault_gate *gate = data;
+    gate->reading = true;
+    bool good = !gate->closing && gate_read(gate);
+    gate->reading = false;
+    if (good) gate_flush(gate);
+    if (!good || gate->closing) gate_free(gate);
 }
 
 static void gate_writable(evutil_socket_t fd, short what, void *data) {

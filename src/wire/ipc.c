@@ -218,17 +218,33 @@ static bool check_leaf(const void *body, size_t len) {
 }
 
 static bool check_value_ask(const void *body, size_t len) {
-    struct ipc_value_ask ask;
-    memcpy(&ask, body, sizeof(ask));
-    (void)len;
-    return ask.rule < IPC_RULES_MAX;
+    struct ipc_value_ask asks[IPC_ASKS_MAX];
+    if (len > sizeof(asks) || len % sizeof(asks[0]) != 0) return false;
+    memcpy(asks, body, len);
+    for (size_t i = 0; i < len / sizeof(asks[0]); i++)
+        if (asks[i].rule >= IPC_RULES_MAX) return false;
+    return true;
+}
+
+bool ipc_value_next(const void *bytes, size_t len, size_t *at, struct ipc_value *ret_value, const uint8_t **ret_bytes) {
+    const uint8_t *head = (const uint8_t *)bytes + *at;
+    size_t left = len - *at;
+    if (left < sizeof(*ret_value)) return false;
+    memcpy(ret_value, head, sizeof(*ret_value));
+    if (ret_value->rule >= IPC_RULES_MAX || ret_value->status > 0 || ret_value->length > IPC_SECRET_MAX) return false;
+    if ((ret_value->status == 0) != (ret_value->length > 0) || ret_value->length > left - sizeof(*ret_value)) return false;
+    *ret_bytes = head + sizeof(*ret_value);
+    *at += sizeof(*ret_value) + ret_value->length;
+    return true;
 }
 
 static bool check_value(const void *body, size_t len) {
     struct ipc_value value;
-    memcpy(&value, body, sizeof(value));
-    if (value.rule >= IPC_RULES_MAX || value.status > 0 || value.length > IPC_SECRET_MAX) return false;
-    return (value.status == 0) == (value.length > 0) && value.length == len - sizeof(value);
+    const uint8_t *bytes;
+    size_t at = 0;
+    while (at < len)
+        if (!ipc_value_next(body, len, &at, &value, &bytes)) return false;
+    return true;
 }
 
 static bool check_value_changed(const void *body, size_t len) {
@@ -324,7 +340,7 @@ static const struct {
     [IPC_VAULT_NOTICE] = {sizeof(struct ipc_error), 0, true, false, check_error},
     [IPC_LEAF_ASK] = {sizeof(struct ipc_leaf_ask), 0, true, false, check_leaf_ask},
     [IPC_LEAF] = {sizeof(struct ipc_leaf), 0, true, true, check_leaf},
-    [IPC_VALUE_ASK] = {sizeof(struct ipc_value_ask), 0, true, false, check_value_ask},
+    [IPC_VALUE_ASK] = {sizeof(struct ipc_value_ask), 0, true, true, check_value_ask},
     [IPC_VALUE] = {sizeof(struct ipc_value), 0, true, true, check_value},
     [IPC_VALUE_CHANGED] = {sizeof(struct ipc_value_changed), 0, true, false, check_value_changed},
     [IPC_SOURCE_ASK] = {sizeof(struct ipc_source_ask), 0, true, false, check_source_ask},

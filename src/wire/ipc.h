@@ -60,8 +60,8 @@ enum ipc_type {
     IPC_VAULT_NOTICE,     // vault -> main: struct ipc_error: what its operator should know; nothing ends
     IPC_LEAF_ASK,         // gate -> vault: struct ipc_leaf_ask
     IPC_LEAF,             // vault -> gate: struct ipc_leaf, then the leaf's certificate, then the CA's (both DER)
-    IPC_VALUE_ASK,        // gate -> vault: struct ipc_value_ask
-    IPC_VALUE,            // vault -> gate: struct ipc_value, then the header's value
+    IPC_VALUE_ASK,        // gate -> vault: one or more struct ipc_value_ask
+    IPC_VALUE,            // vault -> gate: one or more struct ipc_value, each with the header's value behind it
     IPC_VALUE_CHANGED,    // vault -> gate: struct ipc_value_changed
     // source, the vault's helper that opens files and runs commands
     IPC_SOURCE_ASK,       // vault -> source: struct ipc_source_ask

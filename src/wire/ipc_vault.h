@@ -2,6 +2,8 @@
 // Bodies of the messages of the vault, its gates and its helper; types and rules are in wire/ipc.h, which includes this.
 #pragma once
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -50,11 +52,14 @@ struct ipc_leaf {
     uint8_t key[IPC_KEY_SIZE];    // of the leaf
 };
 
+// As many as a turn of the gate's loop has, up to IPC_ASKS_MAX, go in one message.
 struct ipc_value_ask {
     uint32_t id; // of the question: comes back with the answer
     uint32_t rule;
 };
+#define IPC_ASKS_MAX 64
 
+// Then the value. As many as there are go in one message, up to IPC_VALUES_SIZE bytes.
 struct ipc_value {
     uint32_t id;
     uint32_t rule;
@@ -62,6 +67,9 @@ struct ipc_value {
     uint32_t epoch;  // of the secret
     uint32_t length; // of the value, bytes; 0 on failure
 };
+#define IPC_VALUES_SIZE (sizeof(struct ipc_value) + IPC_SECRET_MAX)
+// The answer at *at, which is moved behind it; *ret_bytes: its value, in place. False: there is none, or none that is well-formed.
+bool ipc_value_next(const void *bytes, size_t len, size_t *at, struct ipc_value *ret_value, const uint8_t **ret_bytes);
 
 // The rule's secret is another one, or gone: connections whose requests carried a value of an epoch before this one end.
 struct ipc_value_changed {

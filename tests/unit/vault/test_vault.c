@@ -130,11 +130,21 @@ static void ask(int gate, uint32_t id, uint32_t rule) {
     assert_int_equal(channel_send(gate, IPC_VALUE_ASK, &question, sizeof(question), NULL, 0), 0);
 }
 
+// The next answer; one message can hold several.
 static int take_value(int gate) {
-    struct channel_message message;
-    take(gate, IPC_VALUE, &message);
-    memcpy(&answered, message.body, sizeof(answered));
-    memcpy(value, (const char *)message.body + sizeof(answered), answered.length);
+    static uint8_t values[IPC_VALUES_SIZE];
+    static size_t len, at;
+    const uint8_t *bytes;
+    if (at == len) {
+        struct channel_message message;
+        take(gate, IPC_VALUE, &message);
+        assert_true(message.length <= sizeof(values));
+        memcpy(values, message.body, message.length);
+        len = message.length;
+        at = 0;
+    }
+    assert_true(ipc_value_next(values, len, &at, &answered, &bytes));
+    memcpy(value, bytes, answered.length);
     value[answered.length] = '\0';
     return answered.status;
 }
