@@ -36,6 +36,7 @@ struct run {
     int questions;                   // the end of a channel to the gate which that resolver gets; -1: it has it
     int roots;                       // memory file with what --upstream-ca names, or -1
     uint64_t generation, restart_window_us;
+    uint64_t heard, heard_us;        // messages of gates, and when the last one was found
     uint64_t in_force;               // generation of the last policy that a gate said it has
     uint64_t bytes_out;              // of the sandbox, as its gates have told
     unsigned restarts, gates;        // gates: that have been begun

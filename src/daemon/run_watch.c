@@ -20,6 +20,7 @@
 #define RUN_STOP_MS 2000
 #define RUN_PROBE_MS 3000      // for the first sign of life of a DNS server
 #define RUN_RESOLVER_US 100000 // after the command, where names are likely to be asked for
+#define RUN_BUSY_US 3000       // between two looks at what a busy gate says: what its channel holds of it by then is little
 
 // ---- policy ----
 
@@ -109,6 +110,7 @@ bool run_drain_gate(struct run *run) {
     bool refused = false;
     int rc;
     while ((rc = channel_receive(run->roles[ROLE_GATE].channel, run_buffer, sizeof(run_buffer), &message)) == 1) {
+        run->heard++;
         if (message.type == IPC_DECISION) run_decisions(run, &message);
         if (message.type == IPC_ERROR) fprintf(stderr, "penstock: %s\n", ((const struct ipc_error *)message.body)->text);
         if (message.type == IPC_GATE_SPENT) run->bytes_out = ((const struct ipc_spent *)message.body)->bytes_out;
@@ -134,10 +136,23 @@ void run_role_gone(struct run *run, enum role_kind kind) {
     run_watch(run);
 }
 
+// A gate that logs without a pause is not listened to for a moment, so that not each turn of its loop wakes us.
 static void run_gate_readable(evutil_socket_t fd, short what, void *data) {
     (void)fd;
     (void)what;
-    if (!run_drain_gate(data)) run_role_gone(data, ROLE_GATE);
+    static const struct timeval moment = {.tv_usec = RUN_BUSY_US};
+    struct run *run = data;
+    uint64_t heard = run->heard, now = clock_us();
+    if (!run_drain_gate(run)) {
+        run_role_gone(run, ROLE_GATE);
+        return;
+    }
+    struct event *event = run->role_events[ROLE_GATE];
+    if (!event) return;
+    bool busy = run->heard > heard && now - run->heard_us < 2 * RUN_BUSY_US;
+    if (run->heard > heard) run->heard_us = now;
+    event_assign(event, run->base, busy ? -1 : run->roles[ROLE_GATE].channel, busy ? 0 : EV_READ, run_gate_readable, run);
+    event_add(event, busy ? &moment : NULL);
 }
 
 static void run_keeper_readable(evutil_socket_t fd, short what, void *data) {
@@ -198,7 +213,8 @@ void run_watch(struct run *run) {
     for (size_t kind = 0; kind < ROLE_COUNT; kind++) {
         struct event **event = &run->role_events[kind];
         if (*event || run->roles[kind].pid <= 0) continue;
-        *event = event_new(run->base, run->roles[kind].channel, EV_READ | EV_PERSIST, handlers[kind], run);
+        short what = kind == ROLE_GATE ? EV_READ : EV_READ | EV_PERSIST;
+        *event = event_new(run->base, run->roles[kind].channel, what, handlers[kind], run);
         if (*event) event_add(*event, NULL);
     }
     run_watch_questions(run);
