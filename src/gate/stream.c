@@ -135,6 +135,11 @@ static void stream_write_failed(struct stream *stream, int error) {
     stream_wake(stream);
 }
 
+// SSL_get_error takes an error of an earlier call for its own. Mostly there is none, and looking is cheaper than clearing.
+static void stream_forget_errors(void) {
+    if (ERR_peek_error()) ERR_clear_error();
+}
+
 // What an SSL call that failed means: 0: later; negative errno: it is over.
 static int stream_ssl_error(struct stream *stream, int result, bool *ret_other_way, bool writes) {
     int saved = errno;
@@ -154,7 +159,7 @@ static int stream_ssl_error(struct stream *stream, int result, bool *ret_other_w
 
 // How many of these bytes went out, 0: none now, or a negative errno.
 static ssize_t stream_write_ssl(struct stream *stream, const void *bytes, size_t len) {
-    ERR_clear_error();
+    stream_forget_errors();
     errno = 0;
     int written = SSL_write(stream->ssl, bytes, (int)len);
     stream->write_reads = false;
@@ -217,7 +222,7 @@ static bool stream_waits(const struct stream *stream) {
 
 static void stream_close_direction(struct stream *stream) {
     if (stream->ssl) {
-        ERR_clear_error();
+        stream_forget_errors();
         errno = 0;
         int rc = SSL_shutdown(stream->ssl);
         bool other = false;
@@ -279,7 +284,7 @@ static ssize_t stream_receive(struct stream *stream, void *bytes, size_t len) {
         if (got == 0) return -ENODATA;
         return errno == EAGAIN || errno == EINTR ? 0 : -errno;
     }
-    ERR_clear_error();
+    stream_forget_errors();
     errno = 0;
     int got = SSL_read(stream->ssl, bytes, (int)len);
     stream->read_writes = false;
@@ -471,7 +476,7 @@ void stream_free(struct stream *stream, bool reset) {
     // A peer must not take an end for an orderly one while something is missing.
     bool whole = !reset && !stream->error && !stream->told && !stream_waits(stream);
     if (stream->ssl && whole && !stream->shut) {
-        ERR_clear_error();
+        stream_forget_errors();
         SSL_shutdown(stream->ssl);
     }
     if (stream->ssl) SSL_free(TAKE_POINTER(stream->ssl));
