@@ -87,6 +87,16 @@ static void check_decisions(const void *body, size_t len) {
     }
 }
 
+static void check_values(const void *body, size_t len) {
+    struct ipc_value value;
+    const uint8_t *bytes;
+    size_t at = 0;
+    while (at < len) {
+        if (!ipc_value_next(body, len, &at, &value, &bytes) || value.rule >= IPC_RULES_MAX) abort();
+        if (bytes + value.length != (const uint8_t *)body + at) abort();
+    }
+}
+
 static void check_body(enum ipc_type type, const void *body, size_t len) {
     union {
         struct ipc_error error;
@@ -97,7 +107,6 @@ static void check_body(enum ipc_type type, const void *body, size_t len) {
         struct ipc_buffers buffers;
         struct ipc_vault_rule rule;
         struct ipc_leaf leaf;
-        struct ipc_value value;
         struct ipc_source_ask source;
         struct ipc_mapping mapping;
         struct ipc_gate_start gate_start;
@@ -119,7 +128,8 @@ static void check_body(enum ipc_type type, const void *body, size_t len) {
     if (type == IPC_VAULT_RULE) check_text(as.rule.reference, sizeof(as.rule.reference));
     if (type == IPC_SOURCE_ASK) check_text(as.source.text, sizeof(as.source.text));
     if (type == IPC_LEAF && sizeof(as.leaf) + as.leaf.leaf_length + as.leaf.ca_length != len) abort();
-    if (type == IPC_VALUE && (sizeof(as.value) + as.value.length != len || as.value.rule >= IPC_RULES_MAX)) abort();
+    if (type == IPC_VALUE) check_values(body, len);
+    if (type == IPC_VALUE_ASK && (len % sizeof(struct ipc_value_ask) != 0 || len / sizeof(struct ipc_value_ask) > IPC_ASKS_MAX)) abort();
     if (type == IPC_KEEPER_PORTS) check_ports(&as.ports);
     if (type == IPC_MAPPING) check_text(as.mapping.name, NAME_SIZE);
     if (type == IPC_MAPPING && as.mapping.index >= IPC_MAPPINGS_MAX) abort();

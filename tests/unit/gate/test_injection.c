@@ -230,6 +230,36 @@ static void test_values(void **state) {
     injection_free(asker.injection);
 }
 
+// The questions of one turn of the loop go in one message, and their answers may come in one.
+static void test_together(void **state) {
+    (void)state;
+    struct asker askers[5];
+    struct ipc_value_ask asks[5];
+    uint8_t answers[256];
+    size_t len = 0;
+    for (size_t i = 0; i < 5; i++) assert_non_null(start(&askers[i], "two.test"));
+    asks[0] = value_asked();
+    assert_int_equal(left, 4 * sizeof(asks[0]));
+    for (size_t i = 1; i < 5; i++) asks[i] = value_asked();
+    injection_cancel(askers[1].wait);
+    for (size_t i = 5; i-- > 0;) {
+        struct ipc_value value = {.id = asks[i].id, .rule = asks[i].rule, .epoch = 1};
+        if (i == 2) value.status = -EIO;
+        else value.length = (uint32_t)i + 1;
+        memcpy(answers + len, &value, sizeof(value));
+        memcpy(answers + len + sizeof(value), "abcde", value.length);
+        len += sizeof(value) + value.length;
+    }
+    assert_int_equal(channel_send(vault, IPC_VALUE, answers, len, NULL, 0), 0);
+    turn();
+    assert_value(&askers[0], 0, "a");
+    assert_false(askers[1].told);
+    assert_int_equal(askers[2].status, -EIO);
+    assert_value(&askers[3], 0, "abcd");
+    assert_value(&askers[4], 0, "abcde");
+    for (size_t i = 0; i < 5; i++) injection_free(askers[i].injection);
+}
+
 // What came over the channel is not in its buffer any more.
 static void test_wiped(void **state) {
     (void)state;
@@ -653,6 +683,7 @@ static void test_failing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_values, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_together, setup, teardown),
         cmocka_unit_test_setup_teardown(test_wiped, setup, teardown),
         cmocka_unit_test_setup_teardown(test_none, setup, teardown),
         cmocka_unit_test_setup_teardown(test_order, setup, teardown),

@@ -265,6 +265,41 @@ static void test_only_its_own(void **state) {
     assert_int_equal(kill(vault, 0), 0);
 }
 
+// Several questions in one message: so are those answers that fit; the rest, and those that take longer, follow. One that
+// no gate asks is the end, whatever stands before it.
+static void test_together(void **state) {
+    (void)state;
+    static char large[20000];
+    memset(large, 'x', sizeof(large));
+    give_environment("A", "alpha", 5);
+    give_environment("LARGE", large, sizeof(large));
+    give_rule("a.example", "{secret}", false, "env:", "A");
+    give_rule("b.example", "{secret}", false, "env:", "LARGE");
+    give_rule("c.example", "{secret}", false, "cmd:", "printf slow");
+    give_rule("d.example", "{secret}", false, "env:", "NONE");
+    int gate = give_gate();
+    struct ipc_value_ask questions[] = {{1, 0}, {2, 2}, {3, 3}, {4, 1}, {5, 0}, {6, 1}, {7, 0}};
+    static const uint32_t order[] = {1, 3, 4, 5, 6, 7, 2};
+    struct channel_message message;
+    assert_int_equal(channel_send(gate, IPC_VALUE_ASK, questions, sizeof(questions), NULL, 0), 0);
+    for (size_t i = 0; i < ARRAY_LENGTH(order); i++) {
+        take_value(gate);
+        assert_int_equal(answered.id, order[i]);
+        assert_int_equal(answered.rule, questions[order[i] - 1].rule);
+        assert_int_equal(answered.status, answered.id == 3 ? -ENOENT : 0);
+        if (answered.rule == 0) assert_string_equal(value, "alpha");
+        if (answered.rule == 1) assert_int_equal(answered.length, sizeof(large));
+        if (answered.rule == 2) assert_string_equal(value, "slow");
+    }
+    const struct ipc_value_ask small[] = {{8, 0}, {9, 0}};
+    assert_int_equal(channel_send(gate, IPC_VALUE_ASK, small, sizeof(small), NULL, 0), 0);
+    take(gate, IPC_VALUE, &message);
+    assert_int_equal(message.length, 2 * (sizeof(struct ipc_value) + 5));
+    const struct ipc_value_ask strange[] = {{10, 0}, {11, 4}};
+    assert_int_equal(channel_send(gate, IPC_VALUE_ASK, strange, sizeof(strange), NULL, 0), 0);
+    assert_closed(gate);
+}
+
 static void test_rotation(void **state) {
     (void)state;
     give_file("token", "first");
@@ -538,6 +573,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup_teardown(test_leaf, setup, teardown),
         cmocka_unit_test_setup_teardown(test_values, setup, teardown),
         cmocka_unit_test_setup_teardown(test_only_its_own, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_together, setup, teardown),
         cmocka_unit_test_setup_teardown(test_rotation, setup, teardown),
         cmocka_unit_test_setup_teardown(test_store, setup, teardown),
         cmocka_unit_test_setup_teardown(test_slow_gate, setup, teardown),

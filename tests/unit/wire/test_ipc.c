@@ -359,6 +359,35 @@ static void test_vault_tails(void **state) {
     value.value.length++;
     assert_int_equal(check_at(IPC_VALUE, &value, value_size + IPC_SECRET_MAX + 1, 0), -EBADMSG);
     static struct {
+        struct ipc_value first;
+        uint8_t bytes[3];
+        uint8_t rest[2 * sizeof(struct ipc_value) + 2];
+    } __attribute__((packed)) several = {.first = {.id = 1, .length = 3}, .bytes = "abc"};
+    struct ipc_value refused = {.id = 2, .status = -EIO}, third = {.id = 3, .rule = 7, .length = 2}, got;
+    const uint8_t *bytes = NULL;
+    size_t at = 0;
+    memcpy(several.rest, &refused, value_size);
+    memcpy(several.rest + value_size, &third, value_size);
+    memcpy(several.rest + 2 * value_size, "de", 2);
+    assert_int_equal(check_at(IPC_VALUE, &several, sizeof(several), 0), 0);
+    assert_int_equal(check_at(IPC_VALUE, &several, sizeof(several) - 2, 0), -EBADMSG); // the last one's bytes are missing
+    assert_int_equal(check_at(IPC_VALUE, &several, value_size + 3 + value_size - 1, 0), -EBADMSG); // half an answer
+    for (uint32_t id = 1; id <= 3; id++) {
+        assert_true(ipc_value_next(&several, sizeof(several), &at, &got, &bytes));
+        assert_int_equal(got.id, id);
+    }
+    assert_int_equal(got.rule, 7);
+    assert_memory_equal(bytes, "de", 2);
+    assert_int_equal(at, sizeof(several));
+    assert_false(ipc_value_next(&several, sizeof(several), &at, &got, &bytes));
+    static struct ipc_value_ask asks[IPC_ASKS_MAX + 1];
+    assert_int_equal(check_at(IPC_VALUE_ASK, asks, IPC_ASKS_MAX * sizeof(asks[0]), 0), 0);
+    assert_int_equal(check_at(IPC_VALUE_ASK, asks, sizeof(asks), 0), -EBADMSG);
+    assert_int_equal(check_at(IPC_VALUE_ASK, asks, 3 * sizeof(asks[0]) - 4, 0), -EBADMSG);
+    asks[2].rule = IPC_RULES_MAX;
+    assert_int_equal(check_at(IPC_VALUE_ASK, asks, 2 * sizeof(asks[0]), 0), 0);
+    assert_int_equal(check_at(IPC_VALUE_ASK, asks, 3 * sizeof(asks[0]), 0), -EBADMSG);
+    static struct {
         struct ipc_leaf leaf;
         uint8_t tail[2 * IPC_CERTIFICATE_MAX + 1];
     } leaf = {.leaf = {.leaf_length = 10, .ca_length = 20}};
