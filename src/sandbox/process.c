@@ -303,6 +303,7 @@ void sandbox_process_free(struct sandbox_process *process) {
         struct pollfd end = {.fd = process->helper_pidfd, .events = POLLIN};
         if (process->messages >= 0) {
             mem_close_pointer(&process->reports);
+            process->reports = -1;
             poll(&end, 1, 2000);
         }
         syscall(SYS_pidfd_send_signal, process->helper_pidfd, SIGKILL, NULL, 0);
