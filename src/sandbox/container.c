@@ -25,6 +25,7 @@
 #include "sandbox/container_plan.h"
 #include "sandbox/container_range.h"
 #include "sandbox/container_state.h"
+#include "sandbox/tool.h"
 #include "sandbox/tree.h"
 #include "sandbox/user_map.h"
 
@@ -168,6 +169,7 @@ void sandbox_container_ahead(void) {
     struct users users;
     struct error ignored;
     if (geteuid() == 0 && users_ahead.map < 0 && take_users(&users, &ignored) == 0) users_ahead = users;
+    tool_ahead("crun");
 }
 
 static int create(struct sandbox_container *container, const struct sandbox_container_spec *spec, int net_namespace, struct error *err) {

@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "sandbox/sandbox.h"
@@ -25,6 +26,7 @@
 #define TOOL_HIGH 200   // descriptors are moved there, before they get their numbers
 
 #define TOOL_REAP_US UINT64_C(2000000)
+#define TOOL_CHILDREN_SIZE (1 << 20)
 
 struct running {
     const struct tool *tool;
@@ -78,29 +80,32 @@ static int place_descriptors(const struct tool *tool, int words) {
 #define MFD_EXEC 0x0010U // has to be asked for where vm.memfd_noexec is 1; Linux before 6.3 lacks it
 #endif
 
-// Returns if that cannot be; the program itself is as good then.
-static void execute_sealed(const struct tool *tool, const char *path) {
+static int sealed_copy(const char *name, const char *path) {
     struct stat st;
-    int file = open(path, O_RDONLY | O_CLOEXEC), copy = memfd_create(tool->argv[0], MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_EXEC);
-    if (copy < 0 && errno == EINVAL) copy = memfd_create(tool->argv[0], MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (file < 0 || copy < 0 || fstat(file, &st) < 0) return;
+    AUTO_CLOSE int file = open(path, O_RDONLY | O_CLOEXEC);
+    AUTO_CLOSE int copy = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_EXEC);
+    if (copy < 0 && errno == EINVAL) copy = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (file < 0 || copy < 0 || fstat(file, &st) < 0) return -1;
     for (off_t done = 0; done < st.st_size;) {
         ssize_t n = sendfile(copy, file, NULL, (size_t)(st.st_size - done));
-        if (n <= 0) return;
+        if (n <= 0) return -1;
         done += n;
     }
-    if (fcntl(copy, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) return;
-    execveat(copy, "", tool->argv, tool->environment, AT_EMPTY_PATH);
+    if (fcntl(copy, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) return -1;
+    return TAKE_FD(copy);
 }
 
-// What the program leaves on purpose. Also true where the kernel cannot tell (no CONFIG_PROC_CHILDREN).
-static bool has_one_child(void) {
-    char text[256];
-    AUTO_CLOSE int fd = open("/proc/thread-self/children", O_RDONLY | O_CLOEXEC);
-    ssize_t len = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
-    text[len > 0 ? len : 0] = '\0';
-    char *space = strchr(text, ' ');
-    return fd < 0 || len <= 0 || !space || !space[1];
+static int copy_ahead = -1; // of the next program that is run sealed
+
+void tool_ahead(const char *name) {
+    char path[64];
+    if (copy_ahead < 0 && find_program(name, path)) copy_ahead = sealed_copy(name, path);
+}
+
+// Returns if that cannot be; the program itself is as good then.
+static void execute_sealed(const struct tool *tool, const char *path) {
+    int copy = copy_ahead >= 0 ? copy_ahead : sealed_copy(tool->argv[0], path);
+    if (copy >= 0) execveat(copy, "", tool->argv, tool->environment, AT_EMPTY_PATH);
 }
 
 // Ends with its parent, and if that died before we said so: nobody is there to read then.
@@ -110,11 +115,9 @@ static void die_with_parent(const struct running *running) {
     if (poll(&faults, 1, 0) > 0 && (faults.revents & POLLERR)) _exit(125);
 }
 
-// A process between us and the program, which takes what a program that fails has left: nobody else could tell it from
-// other children of ours.
+// The first process of a PID namespace: with it ends what the program has left.
 static void supervise(const struct running *running) {
     int status = 0;
-    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     pid_t pid = fork();
     if (pid == 0) {
         die_with_parent(running);
@@ -122,14 +125,7 @@ static void supervise(const struct running *running) {
     }
     while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
-    bool good = pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
-    uint64_t end = clock_us() + TOOL_REAP_US;
-    while (clock_us() < end && !(good && has_one_child())) {
-        pid_t ended = waitpid(-1, NULL, WNOHANG);
-        if (ended < 0) break;
-        if (ended == 0) poll(NULL, 0, 1);
-    }
-    _exit(good ? 0 : 125);
+    _exit(pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : 125);
 }
 
 static _Noreturn void run_child(const struct running *running) {
@@ -141,7 +137,7 @@ static _Noreturn void run_child(const struct running *running) {
     die_with_parent(running);
     default_signals();
     bool apart = !tool->apart || unshare(CLONE_NEWPID) == 0;
-    if (tool->orphans || tool->apart) supervise(running);
+    if (tool->apart) supervise(running);
     int faults = fcntl(running->faults[1], F_DUPFD_CLOEXEC, TOOL_HIGH), words = fcntl(running->words[1], F_DUPFD_CLOEXEC, TOOL_HIGH);
     bool found = find_program(tool->argv[0], path);
     if (!found)
@@ -161,6 +157,34 @@ static _Noreturn void run_child(const struct running *running) {
 }
 
 // ---- the parent ----
+
+// The numbers of our children, each between two blanks. False: they are not known (the kernel has no CONFIG_PROC_CHILDREN).
+static bool read_children(struct buf *text) {
+    buf_append(text, " ", 1);
+    bool known = buf_read_file(text, "/proc/thread-self/children", TOOL_CHILDREN_SIZE) == 0;
+    buf_append(text, "", 1);
+    return known && !text->failed;
+}
+
+// How many the program has left, that is, are not among those before; the dead are taken.
+static size_t count_left(const char *before) {
+    struct buf now = BUF_INIT;
+    char word[32], *place = NULL;
+    size_t count = 0;
+    char *rest = read_children(&now) ? now.data : NULL;
+    for (char *one = rest ? strtok_r(rest, " ", &place) : NULL; one; one = strtok_r(NULL, " ", &place)) {
+        snprintf(word, sizeof(word), " %.20s ", one);
+        count += !strstr(before, word) && waitpid((pid_t)strtol(one, NULL, 10), NULL, WNOHANG) == 0;
+    }
+    buf_done(&now);
+    return count;
+}
+
+// What a program that fails has left is nobody's; of one that does not, the container's first process stays.
+static void take_left(const char *before, bool good) {
+    uint64_t end = clock_us() + TOOL_REAP_US;
+    while (count_left(before) > (good ? 1 : 0) && clock_us() < end) poll(NULL, 0, 1);
+}
 
 // The last bytes stay. False: there is no more now.
 static bool take_words(struct running *running) {
@@ -217,6 +241,7 @@ static int conclude(struct running *running, int r, int status, struct error *er
 
 int tool_run(const struct tool *tool, struct error *err) {
     struct running running = {.tool = tool};
+    struct buf before = BUF_INIT;
     int status = 0;
     if (pipe2(running.words, O_CLOEXEC) < 0) return error_set(err, -errno, "no pipe: %s", strerror(errno));
     if (pipe2(running.faults, O_CLOEXEC | O_NONBLOCK) < 0) {
@@ -226,13 +251,17 @@ int tool_run(const struct tool *tool, struct error *err) {
         return error_set(err, r, "no pipe: %s", strerror(-r));
     }
     fcntl(running.words[0], F_SETFL, O_NONBLOCK);
+    bool known = tool->orphans && read_children(&before);
     pid_t pid = fork();
     if (pid == 0) run_child(&running);
     int r = pid < 0 ? -errno : 0;
+    if (tool->sealed && copy_ahead >= 0) close(TAKE_FD(copy_ahead)); // once only: by the next time the program may be another one
     close(running.words[1]);
     close(running.faults[1]);
     if (r == 0) r = await_end(&running, pid, &status);
     r = conclude(&running, r, status, err);
+    if (known) take_left(before.data, r == 0);
+    buf_done(&before);
     close(running.words[0]);
     close(running.faults[0]);
     return r;

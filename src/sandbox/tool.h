@@ -17,9 +17,11 @@ struct tool {
     unsigned timeout_s;
     bool sealed;  // executed from a copy in memory that nobody can write: what crun would do itself, in the time of a second start
     bool apart;   // in a PID namespace of its own
-    bool orphans; // what it leaves running becomes the caller's (PR_SET_CHILD_SUBREAPER), but not what is left when it fails
+    bool orphans; // what it leaves running becomes the caller's (PR_SET_CHILD_SUBREAPER); when it fails that is waited for
 };
 
+// Makes the copy of the program that will be run sealed next.
+void tool_ahead(const char *name);
 // 0 if its exit status is 0. -ENOPKG: not installed; -ETIMEDOUT; -EIO: it failed, the message is its last line; what enter
 // said. What the program left running is not waited for. Call it from a process with one thread.
 int tool_run(const struct tool *tool, struct error *err);
