@@ -9,7 +9,7 @@
 
 #include "base/name.h"
 
-#define DNS_RECENT_SLOTS 256
+#define DNS_RECENT_SLOTS 512
 #define DNS_RECENT_US 1000000
 
 struct dns_recent_answer {
@@ -21,10 +21,10 @@ struct dns_recent_answer {
 };
 
 struct dns_recent {
-    struct dns_recent_answer *slots[DNS_RECENT_SLOTS]; // by a hash of name and type; a later one takes the place
+    struct dns_recent_answer *slots[DNS_RECENT_SLOTS]; // a hash of name and type gives a few; the oldest makes room
 };
 
-const struct dns_recent_answer *dns_recent_find(const struct dns_recent *recent, const char *name, uint16_t type);
+const struct dns_recent_answer *dns_recent_find(struct dns_recent *recent, const char *name, uint16_t type);
 // Takes a copy if it has records that last that long, and is short.
 void dns_recent_keep(struct dns_recent *recent, const char *name, uint16_t type, const uint8_t *answer, size_t len);
 void dns_recent_done(struct dns_recent *recent);
