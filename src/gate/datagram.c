@@ -15,7 +15,6 @@
 #include "base/mem.h"
 #include "gate/state.h"
 
-#define DATAGRAM_DNS_MAX 4096  // bytes of a DNS message over UDP that anybody sends; longer ones are cut and refused
 #define DATAGRAM_QUOTE_MAX 512 // of a datagram, in the error about it
 #define DATAGRAM_CONTROL_SIZE 256
 
@@ -29,13 +28,7 @@ struct datagram_reply {
 
 static void datagram_answer(const uint8_t *answer, size_t len, void *data) {
     struct datagram_reply *reply = data;
-    const struct exchange_key *key = &reply->key;
-    uint8_t packet[DATAGRAM_DNS_MAX + 64];
-    if (answer) {
-        size_t size = ip_write_udp(&key->server, key->port, &key->client, key->client_port, answer, len, packet,
-                                   sizeof(packet));
-        refusal_send_raw(reply->gate, &key->client, packet, size);
-    }
+    if (answer) answers_add(reply->gate->answers, &reply->key, answer, len);
     free(reply);
 }
 
@@ -53,7 +46,7 @@ static void datagram_dns(struct gate *gate, const struct exchange_key *key, cons
     struct datagram_reply *reply = NEW(struct datagram_reply);
     if (!reply) return;
     *reply = (struct datagram_reply){.gate = gate, .key = *key};
-    if (len > DATAGRAM_DNS_MAX) len = DATAGRAM_DNS_MAX;
+    if (len > GATE_DNS_MAX) len = GATE_DNS_MAX;
     if (relayed) dns_front_relay(gate->front, message, len, &reply->key.server, key->port, datagram_answer, reply);
     else dns_front_query(gate->front, message, len, &reply->key.server, datagram_answer, reply);
 }

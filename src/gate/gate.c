@@ -300,9 +300,10 @@ static int gate_make(struct gate *gate, int resolver, uint64_t bytes_out) {
     struct dns_front_callbacks callbacks = {
         .policy = gate_policy, .decided = gate_decided, .asked = gate_asked, .told = gate_told, .data = gate};
     gate->journal = journal_new(gate);
+    gate->answers = answers_new(gate);
     gate->dns = dns_client_new(gate->base, resolver);
     gate->pool = dns_pool_new(&gate->facts.pool4, &gate->facts.pool6, gate_remember, gate);
-    if (!gate->journal || !gate->dns || !gate->pool || exchange_init(gate) < 0) return -ENOMEM;
+    if (!gate->journal || !gate->answers || !gate->dns || !gate->pool || exchange_init(gate) < 0) return -ENOMEM;
     if (limit_init(gate, bytes_out) < 0) return -ENOMEM;
     gate->bytes_before = bytes_out;
     gate->front = dns_front_new(gate->base, gate->dns, gate->pool, &callbacks);
@@ -432,6 +433,7 @@ static void gate_free(struct gate *gate) {
     }
     free(gate->listeners);
     journal_free(gate->journal);
+    answers_free(gate->answers);
     if (gate->exchange_sweep) event_free(gate->exchange_sweep);
     free(gate->exchanges);
     limit_done(gate);

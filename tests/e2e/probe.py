@@ -303,6 +303,21 @@ def dns_rcode(name, kind=1, questions=1, server="192.0.2.1"):
         return sock.recv(2000)[3] & 15
 
 
+def dns_burst(name, count, servers):
+    """That many questions to each server, all sent before an answer is read: how many different answers each gives."""
+    message, heard = dns_message(name, 1), {}
+    socks = [socket.socket(socket.AF_INET6 if ":" in server else socket.AF_INET, socket.SOCK_DGRAM) for server in servers]
+    for number in range(count):
+        for sock, server in zip(socks, servers):
+            sock.sendto(struct.pack(">H", number) + message[2:], (server, 53))
+    for sock, server in zip(socks, servers):
+        sock.settimeout(DNS_TIMEOUT)
+        answers = [sock.recvfrom(2000) for _ in range(count)]
+        heard[server] = len({answer[:2] for answer, source in answers if source[0] == server and answer[3] & 15 == 0})
+        sock.close()
+    return heard
+
+
 def dns_tcp(name, kind=1, server="192.0.2.1"):
     """The RCODE of a query over TCP, "closed" if there is no answer."""
     with socket.create_connection((server, 53), TIMEOUT) as sock:

@@ -135,6 +135,12 @@ def test_malformed_queries(box):
     assert rcodes[2]["result"] == 0, result
 
 
+def test_burst(box):
+    servers = ["192.0.2.1", "2001:db8::1", "203.0.113.7"]
+    (answer,), result = box.probe(NAME, ["dns_burst", "both.example", 50, servers])
+    assert answer["result"] == {server: 50 for server in servers}, (answer, result)
+
+
 def test_at_most_4096_names(box):
     (answer,), result = box.probe("--allow '*.many.example'", ["dns_many", "n%d.many.example", 4100])
     assert answer["result"] == {"0": 4096, "2": 4}, answer
