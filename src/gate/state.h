@@ -250,10 +250,9 @@ void datagram_readable(evutil_socket_t fd, short what, void *data);
 struct policy_decision datagram_decide(struct gate *gate, struct policy_request *request);
 void datagram_echo(struct gate *gate, const struct ip_packet *request); // an ICMP echo request
 
-// answers.c
+// datagram_answers.c: DNS, of at most GATE_DNS_MAX bytes, to a client from the server that it asked
 struct answers *answers_new(struct gate *gate); // NULL: out of memory
 void answers_free(struct answers *answers);
-// An answer of at most GATE_DNS_MAX bytes to a client, from the server that it asked.
 void answers_add(struct answers *answers, const struct exchange_key *key, const uint8_t *answer, size_t len);
 
 // rejudge.c

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The front door of the vault room: the CA, leaf certificates, and secrets. The vault process holds the CA's key and
-// the values of secrets; it parses nothing that a sandbox sends, only fixed-size messages of gates (wire/ipc.h).
+// the values of secrets; it parses nothing that a sandbox sends, only questions of fixed size, of gates (wire/ipc.h).
 //
 // What a gate does with it, over the channel that main gave it (rules are numbered as main sent them, from 0):
 // - IPC_LEAF_ASK gives what a server needs to be the host of a rule: certificate, CA, key (vault_client_leaf). Kept by the gate
 //   until renew_at, then asked for again.
-// - IPC_VALUE_ASK gives the value of a rule's header for one request; it is used once and wiped. Any status but 0: the
+// - IPC_VALUE_ASK gives the values of rules' headers, each for one request: it is used once and wiped. Any status but 0: that
 //   request fails with binding_failed, and main has been told why.
 // - IPC_VALUE_CHANGED: connections whose requests carried a value of that rule of an earlier epoch end.
 // A gate may have VAULT_GATE_ASKS_MAX questions open; further ones are read once one of these is answered. Answers come
