@@ -27,18 +27,25 @@ static struct list *flow_bucket(struct gate *gate, const struct addr *source, ui
     return &gate->pending[(hash ^ hash >> 16) % GATE_BUCKETS];
 }
 
+bool flow_need_opening(struct flow *flow) {
+    struct opening *opening = flow->opening ? NULL : NEW(struct opening);
+    if (!opening) return flow->opening != NULL;
+    list_init(&opening->bucket);
+    opening->flow = flow;
+    flow->opening = opening;
+    return true;
+}
+
 struct flow *flow_new(struct gate *gate, const struct ip_packet *syn) {
     struct flow *flow = NEW(struct flow);
-    struct opening *opening = NEW(struct opening);
-    if (!flow || !opening) {
+    if (!flow || !flow_need_opening(flow)) {
         free(flow);
-        free(opening);
         return NULL;
     }
+    struct opening *opening = flow->opening;
     memcpy(opening->syn, syn->bytes, syn->len);
     opening->syn_len = syn->len;
     flow->gate = gate;
-    flow->opening = opening;
     flow->fd = flow->upstream = -1;
     flow->rule = POLICY_RULE_NONE;
     opening->source = syn->source;
@@ -48,7 +55,7 @@ struct flow *flow_new(struct gate *gate, const struct ip_packet *syn) {
     flow->started_us = clock_us();
     flow->generation = gate->facts.generation;
     list_append(&gate->flows, &flow->link);
-    list_append(flow_bucket(gate, &syn->source, syn->source_port, &flow->destination, flow->port), &flow->bucket);
+    list_append(flow_bucket(gate, &syn->source, syn->source_port, &flow->destination, flow->port), &opening->bucket);
     gate->flow_count++;
     gate->counters.flows++;
     gate_buffers(gate);
@@ -58,8 +65,8 @@ struct flow *flow_new(struct gate *gate, const struct ip_packet *syn) {
 struct flow *flow_find_pending(struct gate *gate, const struct addr *source, uint16_t source_port,
                                const struct addr *destination, uint16_t port) {
     LIST_FOREACH(flow_bucket(gate, source, source_port, destination, port), node) {
-        struct flow *flow = LIST_ENTRY(node, struct flow, bucket);
-        const struct opening *opening = flow->opening; // there is one as long as it is pending
+        const struct opening *opening = LIST_ENTRY(node, struct opening, bucket);
+        struct flow *flow = opening->flow;
         if (opening->source_port == source_port && flow->port == port && addr_equal(&opening->source, source) &&
             addr_equal(&flow->destination, destination)) {
             return flow;
@@ -109,6 +116,7 @@ void flow_free_opening(struct flow *flow) {
     flow->opening = NULL;
     if (opening->connector) connector_cancel(opening->connector);
     if (opening->timer) event_free(opening->timer);
+    list_remove(&opening->bucket);
     opening_forget_events(flow->gate, opening);
     free(opening->bytes);
     free(opening);
@@ -167,7 +175,6 @@ void flow_end(struct flow *flow, bool reset) {
     flow_close(flow->fd, reset);
     flow_close(flow->upstream, reset);
     list_remove(&flow->link);
-    list_remove(&flow->bucket);
     gate->flow_count--;
     gate_buffers(gate);
     free(flow->name);

@@ -102,8 +102,7 @@ static void http_relay_drain(struct http_relay *http) {
     http->state = HTTP_RELAY_DRAINING;
     flow->state = FLOW_LINGERING;
     stream_free(TAKE_POINTER(http->server), true);
-    if (!flow->opening) flow->opening = NEW(struct opening);
-    bool ready = flow->opening && stream_shut(http->client) && flow_deadline(flow, GATE_LINGER_MS);
+    bool ready = flow_need_opening(flow) && stream_shut(http->client) && flow_deadline(flow, GATE_LINGER_MS);
     struct evbuffer *input = stream_input(http->client);
     evbuffer_drain(input, evbuffer_get_length(input));
     if (!ready || !stream_read(http->client, true)) flow_end(flow, true);

@@ -71,6 +71,8 @@ struct gate_listener {
 
 // What a flow needs only until it relays.
 struct opening {
+    struct flow *flow;
+    struct list bucket;       // in gate->pending, or alone
     struct addr source;       // of the SYN, with its port
     uint16_t source_port;
     uint8_t syn[GATE_SYN_MAX];
@@ -89,7 +91,6 @@ struct opening {
 
 struct flow {
     struct list link;         // in gate->flows
-    struct list bucket;       // in gate->pending, or alone
     struct gate *gate;
     struct opening *opening;
     struct http_relay *http;
@@ -185,6 +186,7 @@ void flow_noted(struct flow *flow, const struct policy_request *request, const s
 // if the network has said all there is.
 struct policy_decision flow_unreachable(struct flow *flow, const struct policy_request *request, const char *why);
 void flow_relay(struct flow *flow, const uint8_t *back, size_t back_len);
+bool flow_need_opening(struct flow *flow); // there is one, if need be another. False: out of memory
 void flow_free_opening(struct flow *flow);
 // Reads more first bytes of the sandbox into its opening. How many, 0 at their end, or a negative errno (-EAGAIN: later).
 ssize_t flow_read(struct flow *flow);

@@ -325,7 +325,7 @@ void syn_pass(struct flow *flow) {
 
 static void syn_accepted(struct flow *flow, int fd) {
     flow->fd = fd;
-    list_remove(&flow->bucket);
+    list_remove(&flow->opening->bucket);
     flow_stop_timer(flow);
     if (flow->door) door_start(flow);
     else syn_pass(flow);

@@ -81,7 +81,7 @@ static int connect_to(enum door_kind kind, struct flow **ret_flow) {
     door_open(flow, kind);
     assert_int_equal(flow->state, FLOW_ADMITTED);
     flow->fd = pair[0];
-    list_remove(&flow->bucket);
+    list_remove(&flow->opening->bucket);
     flow_stop_timer(flow);
     door_start(flow);
     *ret_flow = flow;

@@ -248,7 +248,7 @@ static void start(bool upstream) {
     gate.policy = compile("bound.test", true);
     gate.facts = policy_facts(gate.policy);
     flow = flow_new(&gate, &syn);
-    list_remove(&flow->bucket);
+    list_remove(&flow->opening->bucket);
     flow_free_opening(flow);
     flow->dialled = "bound.test";
     flow->app = POLICY_APP_TLS;

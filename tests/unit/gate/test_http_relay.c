@@ -106,7 +106,7 @@ static struct flow *sniffed(void) {
                             .destination = addr_ipv4(0xc6120001), .source_port = 40000, .destination_port = 80};
     struct flow *flow = flow_new(&gate, &syn);
     assert_non_null(flow);
-    list_remove(&flow->bucket);
+    list_remove(&flow->opening->bucket);
     flow->dialled = "allowed.test";
     flow->app = POLICY_APP_HTTP;
     flow->peer = addr_ipv4(0xc6336401);

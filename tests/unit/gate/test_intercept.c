@@ -207,7 +207,7 @@ static void open_flow(const struct tls_identity *identity, const char *alpn) {
     failing = 0;
     flow = flow_new(&gate, &syn);
     assert_non_null(flow);
-    list_remove(&flow->bucket);
+    list_remove(&flow->opening->bucket);
     flow->dialled = "bound.test";
     flow->app = POLICY_APP_TLS;
     flow->peer = addr_ipv4(0xc6336401);
