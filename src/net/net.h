@@ -100,7 +100,7 @@ struct relay { // embedded in a flow, which owns the memory; private to relay.c 
     struct relay_engine *engine;
     struct relay_pipe *pipes[2];
     uint64_t bytes[2];    // moved from RELAY_SANDBOX, from RELAY_UPSTREAM
-    struct meter_turn turns[2]; // to read from a side
+    struct relay_turns *turns; // NULL: it never had to ask a meter with limits
     relay_ended *ended;
     void *data;
     int fds[2];
