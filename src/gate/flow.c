@@ -157,10 +157,9 @@ static void flow_close(int fd, bool reset) {
 void flow_report(struct flow *flow) {
     if (!flow->counted) return;
     if (flow->http) http_relay_carry(flow->http);
-    journal_flow(flow->gate, flow, flow->carried[RELAY_SANDBOX] + flow->relay.bytes[RELAY_SANDBOX],
-                 flow->carried[RELAY_UPSTREAM] + flow->relay.bytes[RELAY_UPSTREAM]);
+    journal_flow(flow->gate, flow, flow->relay.bytes[RELAY_SANDBOX], flow->relay.bytes[RELAY_UPSTREAM]);
     flow->counted = false;
-    flow->carried[RELAY_SANDBOX] = flow->carried[RELAY_UPSTREAM] = 0;
+    flow->relay.bytes[RELAY_SANDBOX] = flow->relay.bytes[RELAY_UPSTREAM] = 0;
     flow->started_us = clock_us();
 }
 

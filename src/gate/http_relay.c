@@ -59,7 +59,7 @@ void http_relay_free(struct http_relay *http, bool reset) {
 
 void http_relay_carry(struct http_relay *http) {
     for (int side = RELAY_SANDBOX; side <= RELAY_UPSTREAM; side++) {
-        http->flow->carried[side] += http->bytes[side];
+        http->flow->relay.bytes[side] += http->bytes[side];
         http->bytes[side] = 0;
     }
 }
@@ -183,10 +183,10 @@ void http_relay_drop_server(struct http_relay *http) {
 bool http_relay_give_back(struct http_relay *http) {
     struct flow *flow = http->flow;
     struct evbuffer *first = stream_input(http->client);
-    struct opening *opening = flow->opening = NEW(struct opening);
     size_t len = evbuffer_get_length(first);
-    uint8_t *bytes = opening ? malloc(len + 1) : NULL;
+    uint8_t *bytes = flow_need_opening(flow) ? malloc(len + 1) : NULL;
     if (!bytes) return false;
+    struct opening *opening = flow->opening;
     evbuffer_remove(first, bytes, len);
     opening->bytes = bytes;
     opening->len = len;

@@ -259,7 +259,7 @@ static void sniff_back(evutil_socket_t fd, short what, void *data) {
     } else {
         (void)!recv(fd, bytes, (size_t)sent, 0);
         meter_take(&flow->gate->meter, METER_IN, (size_t)sent);
-        flow->carried[RELAY_UPSTREAM] += (uint64_t)sent;
+        flow->relay.bytes[RELAY_UPSTREAM] += (uint64_t)sent;
     }
 }
 

@@ -108,16 +108,15 @@ struct flow {
     uint8_t state, app, reason;
     uint8_t protocol;         // what it is judged as: TCP, or UDP where an entry opens a DNS server over UDP
     uint8_t transport;        // what it is: TCP; other in what exchanges give to the journal
-    uint64_t carried[2];      // bytes moved before a relay, by enum relay_side
     uint8_t limit;            // enum policy_limit, where reason is that of a limit
-    bool counted;             // a decision was logged, so its end is logged too
-    bool judged;              // any was, whatever it said
-    bool resolved;            // `name` was resolved and dialled, not the destination: it is judged as a dialled name
-    bool open_destination;    // allowed whatever comes; sniffed because a guardrail has names, or to learn what comes
-    bool dns;                 // TCP to port 53, answered by the DNS front
-    bool refuse_only;         // accepted only so that the refusal can be told in HTTP
-    bool arrived;             // accepted before anything was judged, since no SYN is held; until it is let in
-    struct relay relay;
+    bool counted : 1;         // a decision was logged, so its end is logged too
+    bool judged : 1;          // any was, whatever it said
+    bool resolved : 1;        // `name` was resolved and dialled, not the destination: it is judged as a dialled name
+    bool open_destination : 1; // allowed whatever comes; sniffed because a guardrail has names, or to learn what comes
+    bool dns : 1;             // TCP to port 53, answered by the DNS front
+    bool refuse_only : 1;     // accepted only so that the refusal can be told in HTTP
+    bool arrived : 1;         // accepted before anything was judged, since no SYN is held; until it is let in
+    struct relay relay;       // its counts of bytes also before it starts
 };
 
 struct gate {

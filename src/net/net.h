@@ -99,7 +99,7 @@ struct relay { // embedded in a flow, which owns the memory; private to relay.c 
     struct list idle;
     struct relay_engine *engine;
     struct relay_pipe *pipes[2];
-    uint64_t bytes[2];    // moved from RELAY_SANDBOX, from RELAY_UPSTREAM
+    uint64_t bytes[2];    // moved from RELAY_SANDBOX, from RELAY_UPSTREAM; counted on from what the owner has set
     struct relay_turns *turns; // NULL: it never had to ask a meter with limits
     relay_ended *ended;
     void *data;

@@ -506,7 +506,6 @@ int relay_start(struct relay_engine *engine, struct relay *relay, int sandbox_fd
     relay->turns = NULL;
     for (int side = 0; side < 2; side++) {
         relay->fds[side] = side == RELAY_SANDBOX ? sandbox_fd : upstream_fd;
-        relay->bytes[side] = 0;
         relay->pipes[side] = NULL;
     }
     int error = 0;

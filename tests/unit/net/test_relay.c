@@ -44,7 +44,7 @@ static void ended(struct relay *relay, int error, void *data) {
 
 static void flow_start_with(struct flow *flow, const void *first, size_t first_len, const void *back, size_t back_len) {
     int sandbox, upstream;
-    flow->error = 1;
+    *flow = (struct flow){.error = 1};
     tcp_pair(&flow->client, &sandbox);
     tcp_pair(&flow->server, &upstream);
     assert_int_equal(relay_start(engine, &flow->relay, sandbox, upstream, first, first_len, back, back_len, ended, flow), 0);
