@@ -37,9 +37,9 @@ bool flow_need_opening(struct flow *flow) {
 }
 
 struct flow *flow_new(struct gate *gate, const struct ip_packet *syn) {
-    struct flow *flow = NEW(struct flow);
+    struct flow *flow = slab_take(&gate->flow_memory);
     if (!flow || !flow_need_opening(flow)) {
-        free(flow);
+        slab_give(&gate->flow_memory, flow);
         return NULL;
     }
     struct opening *opening = flow->opening;
@@ -178,7 +178,7 @@ void flow_end(struct flow *flow, bool reset) {
     gate_buffers(gate);
     free(flow->name);
     free(flow->door);
-    free(flow);
+    slab_give(&gate->flow_memory, flow);
 }
 
 static void flow_timer(evutil_socket_t fd, short what, void *data) {

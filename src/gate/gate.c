@@ -442,6 +442,7 @@ static void gate_free(struct gate *gate) {
     policy_free(gate->policy);
     if (gate->policy_block) munmap(gate->policy_block, gate->policy_size);
     event_base_free(gate->base);
+    slab_done(&gate->flow_memory);
     close(gate->channel);
     free(gate);
 }
@@ -457,6 +458,7 @@ static struct gate *gate_new(int channel) {
     gate->channel = channel;
     gate->keeper = -1;
     gate->hash_seed = random_u32();
+    slab_init(&gate->flow_memory, sizeof(struct flow));
     list_init(&gate->flows);
     for (size_t i = 0; i < GATE_BUCKETS; i++) list_init(&gate->pending[i]);
     for (int i = 0; i < IPC_SOCKET_COUNT; i++) gate->sockets[i] = -1;

@@ -24,6 +24,7 @@
 
 #include "base/addr.h"
 #include "base/list.h"
+#include "base/slab.h"
 #include "dns/dns.h"
 #include "gate/connector.h"
 #include "gate/door.h"
@@ -137,6 +138,7 @@ struct gate {
     struct dns_pool *pool;
     struct dns_front *front;
     struct relay_engine *relays;
+    struct slab flow_memory;
     struct list flows;
     uint32_t flow_count;         // with exchanges
     struct meter meter;

@@ -46,6 +46,7 @@ static int setup(void **state) {
     gate.keeper = -1;
     gate.doors = true;
     for (int i = 0; i < IPC_SOCKET_COUNT; i++) gate.sockets[i] = -1;
+    slab_init(&gate.flow_memory, sizeof(struct flow));
     list_init(&gate.flows);
     for (size_t i = 0; i < GATE_BUCKETS; i++) list_init(&gate.pending[i]);
     gate.policy = compile(true);
@@ -61,6 +62,7 @@ static int teardown(void **state) {
     dns_pool_free(gate.pool);
     journal_free(gate.journal);
     policy_free(gate.policy);
+    slab_done(&gate.flow_memory);
     event_base_free(gate.base);
     close(gate.channel);
     close(main_end);

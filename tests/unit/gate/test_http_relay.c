@@ -75,6 +75,7 @@ static void start(int channel[2]) {
     gate.keeper = -1;
     gate.base = event_base_new();
     gate.journal = journal_new(&gate);
+    slab_init(&gate.flow_memory, sizeof(struct flow));
     list_init(&gate.flows);
     for (size_t i = 0; i < GATE_BUCKETS; i++) list_init(&gate.pending[i]);
     gate.policy = compile();
@@ -87,6 +88,7 @@ static void stop(const int channel[2]) {
     event_base_loop(gate.base, EVLOOP_NONBLOCK);
     journal_free(gate.journal);
     policy_free(gate.policy);
+    slab_done(&gate.flow_memory);
     event_base_free(gate.base);
     close(channel[0]);
     close(channel[1]);

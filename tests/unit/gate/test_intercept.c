@@ -154,6 +154,7 @@ static int set_up(void **state) {
     gate.channel = channel[0];
     gate.base = event_base_new();
     gate.journal = journal_new(&gate);
+    slab_init(&gate.flow_memory, sizeof(struct flow));
     list_init(&gate.flows);
     for (size_t i = 0; i < GATE_BUCKETS; i++) list_init(&gate.pending[i]);
     gate.policy = compile();
@@ -183,6 +184,7 @@ static int tear_down(void **state) {
     intercept_done(&gate);
     journal_free(gate.journal);
     policy_free(gate.policy);
+    slab_done(&gate.flow_memory);
     event_base_free(gate.base);
     close(channel[0]);
     close(channel[1]);
