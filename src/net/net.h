@@ -77,6 +77,8 @@ typedef void dial_done(int fd, const struct addr *peer, void *data);
 // NULL if out of memory or descriptors (errno set).
 struct dial *dial_start(struct event_base *base, const struct addr *addresses, size_t count, uint16_t port,
                         const struct dial_options *options, dial_done *done, void *data);
+// What is dialled, by its place in the order. NULL: there are no more.
+const struct addr *dial_address(const struct dial *dial, size_t i);
 void dial_cancel(struct dial *dial); // done is not called
 
 // ---- relay ----
