@@ -80,23 +80,23 @@ struct flow *flow_find_pending(struct gate *gate, const struct addr *source, uin
 static void opening_forget_events(struct gate *gate, struct opening *opening) {
     meter_leave(&gate->meter, METER_OUT, &opening->turns[RELAY_SANDBOX]);
     meter_leave(&gate->meter, METER_IN, &opening->turns[RELAY_UPSTREAM]);
-    if (opening->readable) event_free(TAKE_POINTER(opening->readable));
-    if (opening->back) event_free(TAKE_POINTER(opening->back));
+    watch_stop(&opening->readable);
+    watch_stop(&opening->back);
 }
 
 void flow_forget_events(struct flow *flow) { opening_forget_events(flow->gate, flow->opening); }
 
-static void opening_resume(struct event *event) {
-    event_add(event, NULL);
-    event_get_callback(event)(event_get_fd(event), EV_READ, event_get_callback_arg(event));
+static void opening_resume(struct watch *watch) {
+    watch_resume(watch);
+    watch->ready(watch->fd, watch->data);
 }
 
 static void opening_resume_readable(struct meter_turn *turn) {
-    opening_resume(LIST_ENTRY(turn, struct opening, turns[RELAY_SANDBOX])->readable);
+    opening_resume(&LIST_ENTRY(turn, struct opening, turns[RELAY_SANDBOX])->readable);
 }
 
 static void opening_resume_back(struct meter_turn *turn) {
-    opening_resume(LIST_ENTRY(turn, struct opening, turns[RELAY_UPSTREAM])->back);
+    opening_resume(&LIST_ENTRY(turn, struct opening, turns[RELAY_UPSTREAM])->back);
 }
 
 ssize_t flow_ask(struct flow *flow, enum relay_side side, size_t max) {
@@ -104,7 +104,7 @@ ssize_t flow_ask(struct flow *flow, enum relay_side side, size_t max) {
     struct meter_turn *turn = &opening->turns[side];
     turn->resume = side == RELAY_SANDBOX ? opening_resume_readable : opening_resume_back;
     ssize_t allowed = meter_ask(&flow->gate->meter, (enum meter_way)side, turn, max);
-    if (allowed == 0) event_del(side == RELAY_SANDBOX ? opening->readable : opening->back);
+    if (allowed == 0) watch_pause(side == RELAY_SANDBOX ? &opening->readable : &opening->back);
     return allowed == 0 ? -EAGAIN : allowed;
 }
 

@@ -308,8 +308,9 @@ static int gate_make(struct gate *gate, int resolver, uint64_t bytes_out) {
     gate->front = dns_front_new(gate->base, gate->dns, gate->pool, &callbacks);
     if (!gate->front) return -ENOMEM;
     int rc = relay_engine_new(gate->base, &gate->relays);
-    if (rc == 0) relay_engine_meter(gate->relays, &gate->meter);
-    return rc;
+    if (rc < 0) return rc;
+    relay_engine_meter(gate->relays, &gate->meter);
+    return watcher_new(gate->base, &gate->watcher);
 }
 
 static int gate_serve(struct gate *gate) {
@@ -421,6 +422,7 @@ static void gate_free(struct gate *gate) {
     dns_client_free(gate->dns);
     dns_pool_free(gate->pool);
     relay_engine_free(gate->relays);
+    watcher_free(gate->watcher);
     event_base_loop(gate->base, EVLOOP_NONBLOCK); // what is freed at the end of a turn
     for (int i = 0; i < IPC_SOCKET_COUNT; i++) {
         if (gate->socket_events[i]) event_free(gate->socket_events[i]);

@@ -80,8 +80,8 @@ struct opening {
     size_t syn_len;
     struct connector *connector;
     struct event *timer;
-    struct event *readable;   // of the sandbox's socket, while sniffing or lingering
-    struct event *back;       // of the upstream socket, while sniffing an open destination
+    struct watch readable;    // of the sandbox's socket, while sniffing or lingering
+    struct watch back;        // of the upstream socket, while sniffing an open destination
     struct meter_turn turns[2]; // to read from either, by enum relay_side
     uint8_t *bytes;           // first bytes of the sandbox
     size_t len, size;
@@ -138,6 +138,7 @@ struct gate {
     struct dns_pool *pool;
     struct dns_front *front;
     struct relay_engine *relays;
+    struct watcher *watcher;     // of sockets of openings
     struct slab flow_memory;
     struct list flows;
     uint32_t flow_count;         // with exchanges

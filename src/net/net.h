@@ -81,6 +81,29 @@ struct dial *dial_start(struct event_base *base, const struct addr *addresses, s
 const struct addr *dial_address(const struct dial *dial, size_t i);
 void dial_cancel(struct dial *dial); // done is not called
 
+// ---- watch ----
+
+// Sockets of which many come and go, watched for a moment until they may be read. (What stays may be an event of libevent.)
+struct watcher;
+int watcher_new(struct event_base *base, struct watcher **ret_watcher); // 0 or -errno
+void watcher_free(struct watcher *watcher);                              // nothing is watched any more
+// May be read, or has ended, or failed. May stop any watch, and free what it is in.
+typedef void watch_ready(int fd, void *data);
+struct watch { // embedded; private to watch.c. All zero: unused
+    struct watcher *watcher;
+    watch_ready *ready;
+    void *data;
+    int fd;
+    bool on;
+};
+// Whatever it watched before. Called as long as there is something to read, until it is stopped, which comes before the
+// descriptor is closed or the memory freed. 0 or -errno: it does not watch.
+int watch_start(struct watcher *watcher, struct watch *watch, int fd, watch_ready *ready, void *data);
+static inline bool watch_started(const struct watch *watch) { return watch->watcher != NULL; } // also while it pauses
+void watch_pause(struct watch *watch);
+int watch_resume(struct watch *watch); // 0 or -errno: it still pauses
+void watch_stop(struct watch *watch);  // fine if it was not started
+
 // ---- relay ----
 
 struct relay_engine;

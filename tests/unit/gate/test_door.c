@@ -46,6 +46,7 @@ static int setup(void **state) {
     gate.keeper = -1;
     gate.doors = true;
     for (int i = 0; i < IPC_SOCKET_COUNT; i++) gate.sockets[i] = -1;
+    if (watcher_new(gate.base, &gate.watcher) < 0) abort();
     slab_init(&gate.flow_memory, sizeof(struct flow));
     list_init(&gate.flows);
     for (size_t i = 0; i < GATE_BUCKETS; i++) list_init(&gate.pending[i]);
@@ -63,6 +64,7 @@ static int teardown(void **state) {
     journal_free(gate.journal);
     policy_free(gate.policy);
     slab_done(&gate.flow_memory);
+    watcher_free(gate.watcher);
     event_base_free(gate.base);
     close(gate.channel);
     close(main_end);

@@ -44,7 +44,6 @@ static int setup(void **state) {
     gate.journal = journal_new(&gate);
     gate.keeper = -1;
     for (int i = 0; i < IPC_SOCKET_COUNT; i++) gate.sockets[i] = -1;
-    slab_init(&gate.flow_memory, sizeof(struct flow));
     list_init(&gate.flows);
     set_policy("127.0.0.0/8");
     server = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
@@ -60,7 +59,6 @@ static int teardown(void **state) {
     free(gate.exchanges);
     journal_free(gate.journal);
     policy_free(gate.policy);
-    slab_done(&gate.flow_memory);
     event_base_free(gate.base);
     close(gate.channel);
     close(main_end);

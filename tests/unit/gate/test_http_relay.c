@@ -75,6 +75,7 @@ static void start(int channel[2]) {
     gate.keeper = -1;
     gate.base = event_base_new();
     gate.journal = journal_new(&gate);
+    if (watcher_new(gate.base, &gate.watcher) < 0) abort();
     slab_init(&gate.flow_memory, sizeof(struct flow));
     list_init(&gate.flows);
     for (size_t i = 0; i < GATE_BUCKETS; i++) list_init(&gate.pending[i]);
@@ -89,6 +90,7 @@ static void stop(const int channel[2]) {
     journal_free(gate.journal);
     policy_free(gate.policy);
     slab_done(&gate.flow_memory);
+    watcher_free(gate.watcher);
     event_base_free(gate.base);
     close(channel[0]);
     close(channel[1]);
