@@ -247,9 +247,8 @@ struct policy_decision flow_unreachable(struct flow *flow, const struct policy_r
     return decision;
 }
 
-static void flow_relay_ended(struct relay *relay, int error, void *data) {
-    (void)relay;
-    struct flow *flow = data;
+void flow_relay_ended(struct relay *relay, int error) {
+    struct flow *flow = LIST_ENTRY(relay, struct flow, relay);
     if (error == -EDQUOT) limit_spent(flow);
     flow->state = FLOW_LINGERING; // the relay has closed both sockets
     flow_end(flow, false);
@@ -259,8 +258,7 @@ void flow_relay(struct flow *flow, const uint8_t *back, size_t back_len) {
     struct opening *opening = flow->opening;
     const uint8_t *first = opening ? opening->bytes : NULL;
     size_t first_len = opening ? opening->len : 0;
-    int rc = relay_start(flow->gate->relays, &flow->relay, flow->fd, flow->upstream, first, first_len, back, back_len,
-                         flow_relay_ended, flow);
+    int rc = relay_start(flow->gate->relays, &flow->relay, flow->fd, flow->upstream, first, first_len, back, back_len);
     if (rc < 0) {
         flow_end(flow, true);
         return;

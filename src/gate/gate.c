@@ -307,7 +307,7 @@ static int gate_make(struct gate *gate, int resolver, uint64_t bytes_out) {
     gate->bytes_before = bytes_out;
     gate->front = dns_front_new(gate->base, gate->dns, gate->pool, &callbacks);
     if (!gate->front) return -ENOMEM;
-    int rc = relay_engine_new(gate->base, &gate->relays);
+    int rc = relay_engine_new(gate->base, flow_relay_ended, &gate->relays);
     if (rc < 0) return rc;
     relay_engine_meter(gate->relays, &gate->meter);
     return watcher_new(gate->base, &gate->watcher);

@@ -188,6 +188,7 @@ void flow_noted(struct flow *flow, const struct policy_request *request, const s
 // if the network has said all there is.
 struct policy_decision flow_unreachable(struct flow *flow, const struct policy_request *request, const char *why);
 void flow_relay(struct flow *flow, const uint8_t *back, size_t back_len);
+void flow_relay_ended(struct relay *relay, int error); // of gate->relays
 bool flow_need_opening(struct flow *flow); // there is one, if need be another. False: out of memory
 void flow_free_opening(struct flow *flow);
 // Reads more first bytes of the sandbox into its opening. How many, 0 at their end, or a negative errno (-EAGAIN: later).

@@ -107,27 +107,24 @@ void watch_stop(struct watch *watch);  // fine if it was not started
 // ---- relay ----
 
 struct relay_engine;
+struct relay;
+// Both directions ended (error 0), or a socket failed (-errno), or the idle deadline passed (-ETIMEDOUT), or there was a byte
+// beyond the meter's budget (-EDQUOT). Sockets are closed already. Called at the end of a loop turn.
+typedef void relay_ended(struct relay *relay, int error);
 // One epoll set of its own inside the loop, so that an idle connection costs no event structure; pipes from a pool, held
 // only while bytes are in flight; one coarse sweep for idle deadlines.
-int relay_engine_new(struct event_base *base, struct relay_engine **ret_engine);
+int relay_engine_new(struct event_base *base, relay_ended *ended, struct relay_engine **ret_engine);
 void relay_engine_free(struct relay_engine *engine);
 // From now on its relays are counted and limited by this; it outlives the engine. Before the first relay.
 void relay_engine_meter(struct relay_engine *engine, struct meter *meter);
 
 enum relay_side { RELAY_SANDBOX, RELAY_UPSTREAM };
-struct relay;
-// Both directions ended (error 0), or a socket failed (-errno), or the idle deadline passed (-ETIMEDOUT), or there was a byte
-// beyond the meter's budget (-EDQUOT). Sockets are closed already. Called at the end of a loop turn.
-typedef void relay_ended(struct relay *relay, int error, void *data);
-
 struct relay { // embedded in a flow, which owns the memory; private to relay.c but for bytes
     struct list idle;
     struct relay_engine *engine;
     struct relay_pipe *pipes[2];
     uint64_t bytes[2];    // moved from RELAY_SANDBOX, from RELAY_UPSTREAM; counted on from what the owner has set
     struct relay_turns *turns; // NULL: it never had to ask a meter with limits
-    relay_ended *ended;
-    void *data;
     int fds[2];
     uint32_t active_s;    // loop time of the last event
     uint16_t flags;
@@ -138,7 +135,7 @@ void relay_prepare(int fd);
 // Takes both descriptors (connected, non-blocking, prepared). first: bytes read from the sandbox already, sent upstream first
 // (copied if they do not go out at once). back: the same in the other direction. 0, or -ENOMEM, -EMFILE (nothing taken).
 int relay_start(struct relay_engine *engine, struct relay *relay, int sandbox_fd, int upstream_fd, const uint8_t *first,
-                size_t first_len, const uint8_t *back, size_t back_len, relay_ended *ended, void *data);
+                size_t first_len, const uint8_t *back, size_t back_len);
 // Closes both sockets, with a reset if asked; ended is not called.
 void relay_stop(struct relay *relay, bool reset);
 // Closes a socket so that the peer sees a reset (SO_LINGER 0).

@@ -80,6 +80,7 @@ struct relay_engine {
     struct list open, half; // by active_s, longest idle first
     struct list ready;      // have more to do
     struct list ended;
+    relay_ended *tell; // the owner
     struct relay *roomy[RELAY_ROOMY_MAX]; // NULL: free
     struct meter *meter;  // the owner's, or `own`, which limits nothing
     struct meter own;
@@ -345,7 +346,7 @@ static void relay_engine_work_done(struct relay_engine *engine) {
     while (!list_empty(&engine->ended)) {
         struct relay *relay = LIST_ENTRY(engine->ended.next, struct relay, idle);
         list_remove(&relay->idle);
-        relay->ended(relay, relay->error, relay->data);
+        engine->tell(relay, relay->error);
     }
     if (!list_empty(&engine->ready)) relay_again(engine);
 }
@@ -439,11 +440,12 @@ static bool relay_engine_early(void) {
 
 void relay_engine_meter(struct relay_engine *engine, struct meter *meter) { engine->meter = meter; }
 
-int relay_engine_new(struct event_base *base, struct relay_engine **ret_engine) {
+int relay_engine_new(struct event_base *base, relay_ended *ended, struct relay_engine **ret_engine) {
     struct relay_engine *engine = NEW(struct relay_engine);
     if (!engine) return -ENOMEM;
     // splice to a socket that was closed by its peer raises it, and has no flag against that.
     signal(SIGPIPE, SIG_IGN);
+    engine->tell = ended;
     engine->meter = &engine->own;
     list_init(&engine->open);
     list_init(&engine->half);
@@ -491,14 +493,12 @@ void relay_prepare(int fd) {
 }
 
 int relay_start(struct relay_engine *engine, struct relay *relay, int sandbox_fd, int upstream_fd, const uint8_t *first,
-                size_t first_len, const uint8_t *back, size_t back_len, relay_ended *ended, void *data) {
+                size_t first_len, const uint8_t *back, size_t back_len) {
     const uint8_t *bytes[2] = {first, back};
     size_t lengths[2] = {first_len, back_len};
 
     list_init(&relay->idle);
     relay->engine = engine;
-    relay->ended = ended;
-    relay->data = data;
     relay->error = 0;
     relay->flags = 0;
     relay_engine_clock(engine);

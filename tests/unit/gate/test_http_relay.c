@@ -81,7 +81,7 @@ static void start(int channel[2]) {
     for (size_t i = 0; i < GATE_BUCKETS; i++) list_init(&gate.pending[i]);
     gate.policy = compile();
     gate.facts = policy_facts(gate.policy);
-    assert_int_equal(relay_engine_new(gate.base, &gate.relays), 0);
+    assert_int_equal(relay_engine_new(gate.base, flow_relay_ended, &gate.relays), 0);
 }
 
 static void stop(const int channel[2]) {

@@ -160,7 +160,7 @@ static int set_up(void **state) {
     for (size_t i = 0; i < GATE_BUCKETS; i++) list_init(&gate.pending[i]);
     gate.policy = compile();
     gate.facts = policy_facts(gate.policy);
-    assert_int_equal(relay_engine_new(gate.base, &gate.relays), 0);
+    assert_int_equal(relay_engine_new(gate.base, flow_relay_ended, &gate.relays), 0);
     if (intercept_prepare(&gate, pem, &err) < 0) fail_msg("%s", err.text);
     free(pem);
     leaf = (struct injection_leaf){.certificate = inner.certificate, .ca = inner_root.certificate, .key = inner.key, .serial = 1};

@@ -69,7 +69,7 @@ static void server(int listener, const struct side *side) {
     _exit(0);
 }
 
-static void ended(struct relay *relay, int error, void *data) { (void)relay, (void)error, (void)data; }
+static void ended(struct relay *relay, int error) { (void)relay, (void)error; }
 
 struct dialled {
     struct event_base *base;
@@ -102,7 +102,7 @@ static void unread(uid_t runner, bool upload) {
 
     lab_start(&lab, runner, runner ? runner : 23456, NULL);
     lab_gate(&lab);
-    assert_int_equal(relay_engine_new(base, &engine), 0);
+    assert_int_equal(relay_engine_new(base, ended, &engine), 0);
     assert_int_equal(pipe(signals), 0);
     assert_int_equal(pipe(sides), 0);
     assert_int_equal(pipe(asks), 0);
@@ -120,7 +120,7 @@ static void unread(uid_t runner, bool upload) {
         assert_non_null(dial_start(base, &loopback, 1, lab_port(listener), &options, dial_over, &dialled));
         event_base_dispatch(base);
         assert_true(dialled.fd >= 0);
-        assert_int_equal(relay_start(engine, &relays[i], sandbox, dialled.fd, NULL, 0, NULL, 0, ended, NULL), 0);
+        assert_int_equal(relay_start(engine, &relays[i], sandbox, dialled.fd, NULL, 0, NULL, 0), 0);
     }
     close(sides[1]);
     while (!lab_readable(upload ? signals[0] : sides[0], 0)) event_base_loop(base, EVLOOP_NONBLOCK);
