@@ -120,6 +120,7 @@ static void unread(uid_t runner, bool upload) {
         assert_non_null(dial_start(base, &loopback, 1, lab_port(listener), &options, dial_over, &dialled));
         event_base_dispatch(base);
         assert_true(dialled.fd >= 0);
+        relays[i] = (struct relay){0};
         assert_int_equal(relay_start(engine, &relays[i], sandbox, dialled.fd, NULL, 0, NULL, 0), 0);
     }
     close(sides[1]);
