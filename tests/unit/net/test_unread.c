@@ -16,7 +16,8 @@ static int64_t socket_memory(int fd) {
     uint32_t info[SK_MEMINFO_VARS] = {0};
     socklen_t len = sizeof(info);
     if (getsockopt(fd, SOL_SOCKET, SO_MEMINFO, info, &len) < 0) abort();
-    return (int64_t)info[SK_MEMINFO_RMEM_ALLOC] + info[SK_MEMINFO_WMEM_QUEUED] + info[SK_MEMINFO_FWD_ALLOC] + info[SK_MEMINFO_BACKLOG];
+    return (int64_t)info[SK_MEMINFO_RMEM_ALLOC] + info[SK_MEMINFO_WMEM_QUEUED] + (int32_t)info[SK_MEMINFO_FWD_ALLOC] +
+           info[SK_MEMINFO_BACKLOG]; // what is set aside may be a debt for a moment
 }
 
 static int64_t sockets_memory(const int *fds) {
