@@ -16,8 +16,6 @@ struct connector {
     enum addr_family family;
     struct dns_resolve *resolve;
     struct dial *dial;
-    struct addr judged[DNS_ADDRESSES_MAX]; // that are dialled
-    size_t judged_count;
     connector_done *done;
     void *data;
 };
@@ -54,9 +52,7 @@ static void connector_dialled(int fd, const struct addr *peer, void *data) {
     connector_finish(connector, fd, fd >= 0 ? &reached : NULL, NULL);
 }
 
-static int connector_dial(struct connector *connector) {
-    const struct addr *addresses = connector->judged;
-    size_t count = connector->judged_count;
+static int connector_dial(struct connector *connector, const struct addr *addresses, size_t count) {
     struct dial_options options = {.deadline_ms = GATE_DIAL_MS, .stagger_ms = GATE_STAGGER_MS};
     // Only an address that the policy has allowed gets here, so loopback among them was opened by an entry.
     for (size_t i = 0; i < count; i++) options.allow_loopback |= addr_is_loopback(&addresses[i]);
@@ -81,23 +77,26 @@ static void connector_resolved(int status, const struct addr *answers, size_t co
         connector_finish(connector, status < 0 ? status : -EACCES, denied, &decision);
         return;
     }
+    struct addr judged[DNS_ADDRESSES_MAX];
+    size_t judged_count = 0;
     // A literal destination says which family the client has chosen: that one first.
     for (int pass = 0; pass < 2; pass++) {
         for (size_t i = 0; i < allowed_count; i++) {
             const struct addr *answer = &answers[allowed[i]];
             bool preferred = answer->family == connector->family || connector->family == ADDR_NONE;
-            if (preferred == (pass == 0)) connector->judged[connector->judged_count++] = *answer;
+            if (preferred == (pass == 0)) judged[judged_count++] = *answer;
         }
     }
-    int rc = connector_dial(connector);
+    int rc = connector_dial(connector, judged, judged_count);
     if (rc < 0) connector_finish(connector, rc, NULL, NULL);
 }
 
 struct policy_decision connector_rejudge(const struct connector *connector) {
     struct policy_request request = connector->request;
     struct policy_decision decision = policy_decide(connector->gate->policy, &request);
-    for (size_t i = 0; i < connector->judged_count && (i == 0 || decision.verdict != POLICY_DENY); i++) {
-        request.address = &connector->judged[i];
+    for (size_t i = 0; connector->dial && (i == 0 || decision.verdict != POLICY_DENY); i++) {
+        request.address = dial_address(connector->dial, i);
+        if (!request.address) break;
         decision = policy_decide(connector->gate->policy, &request);
     }
     decision.name = NULL; // it points into the connector
@@ -133,8 +132,7 @@ struct connector *connector_start(struct gate *gate, const struct policy_request
         if (connector->resolve) return connector;
         errno = EBUSY;
     } else {
-        connector->judged[connector->judged_count++] = *request->address;
-        if (connector_dial(connector) == 0) return connector;
+        if (connector_dial(connector, request->address, 1) == 0) return connector;
     }
     int saved = errno;
     connector_free(connector);

@@ -290,9 +290,8 @@ void door_deadline(struct flow *flow) {
     else flow_end(flow, false); // it never said anything
 }
 
-static void door_readable(evutil_socket_t fd, short what, void *data) {
+static void door_readable(int fd, void *data) {
     (void)fd;
-    (void)what;
     struct flow *flow = data;
     ssize_t len = flow_read(flow);
     if (len > 0) door_read(flow);
@@ -307,8 +306,7 @@ void door_start(struct flow *flow) {
     flow->app = POLICY_APP_UNKNOWN;
     door->stage = DOOR_GREETING;
     http1_init(&door->http1, HTTP1_REQUEST, (struct wire_slice){0});
-    opening->readable = event_new(flow->gate->base, flow->fd, EV_READ | EV_PERSIST, door_readable, flow);
-    bool ready = opening->readable && event_add(opening->readable, NULL) == 0;
+    bool ready = watch_start(flow->gate->watcher, &opening->readable, flow->fd, door_readable, flow) == 0;
     if (!ready || !flow_deadline(flow, GATE_SNIFF_MS)) flow_end(flow, true);
     else if (opening->len > 0) door_read(flow);
 }

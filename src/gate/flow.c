@@ -27,18 +27,25 @@ static struct list *flow_bucket(struct gate *gate, const struct addr *source, ui
     return &gate->pending[(hash ^ hash >> 16) % GATE_BUCKETS];
 }
 
+bool flow_need_opening(struct flow *flow) {
+    struct opening *opening = flow->opening ? NULL : NEW(struct opening);
+    if (!opening) return flow->opening != NULL;
+    list_init(&opening->bucket);
+    opening->flow = flow;
+    flow->opening = opening;
+    return true;
+}
+
 struct flow *flow_new(struct gate *gate, const struct ip_packet *syn) {
-    struct flow *flow = NEW(struct flow);
-    struct opening *opening = NEW(struct opening);
-    if (!flow || !opening) {
-        free(flow);
-        free(opening);
+    struct flow *flow = slab_take(&gate->flow_memory);
+    if (!flow || !flow_need_opening(flow)) {
+        slab_give(&gate->flow_memory, flow);
         return NULL;
     }
+    struct opening *opening = flow->opening;
     memcpy(opening->syn, syn->bytes, syn->len);
     opening->syn_len = syn->len;
     flow->gate = gate;
-    flow->opening = opening;
     flow->fd = flow->upstream = -1;
     flow->rule = POLICY_RULE_NONE;
     opening->source = syn->source;
@@ -48,7 +55,7 @@ struct flow *flow_new(struct gate *gate, const struct ip_packet *syn) {
     flow->started_us = clock_us();
     flow->generation = gate->facts.generation;
     list_append(&gate->flows, &flow->link);
-    list_append(flow_bucket(gate, &syn->source, syn->source_port, &flow->destination, flow->port), &flow->bucket);
+    list_append(flow_bucket(gate, &syn->source, syn->source_port, &flow->destination, flow->port), &opening->bucket);
     gate->flow_count++;
     gate->counters.flows++;
     gate_buffers(gate);
@@ -58,8 +65,8 @@ struct flow *flow_new(struct gate *gate, const struct ip_packet *syn) {
 struct flow *flow_find_pending(struct gate *gate, const struct addr *source, uint16_t source_port,
                                const struct addr *destination, uint16_t port) {
     LIST_FOREACH(flow_bucket(gate, source, source_port, destination, port), node) {
-        struct flow *flow = LIST_ENTRY(node, struct flow, bucket);
-        const struct opening *opening = flow->opening; // there is one as long as it is pending
+        const struct opening *opening = LIST_ENTRY(node, struct opening, bucket);
+        struct flow *flow = opening->flow;
         if (opening->source_port == source_port && flow->port == port && addr_equal(&opening->source, source) &&
             addr_equal(&flow->destination, destination)) {
             return flow;
@@ -73,23 +80,23 @@ struct flow *flow_find_pending(struct gate *gate, const struct addr *source, uin
 static void opening_forget_events(struct gate *gate, struct opening *opening) {
     meter_leave(&gate->meter, METER_OUT, &opening->turns[RELAY_SANDBOX]);
     meter_leave(&gate->meter, METER_IN, &opening->turns[RELAY_UPSTREAM]);
-    if (opening->readable) event_free(TAKE_POINTER(opening->readable));
-    if (opening->back) event_free(TAKE_POINTER(opening->back));
+    watch_stop(&opening->readable);
+    watch_stop(&opening->back);
 }
 
 void flow_forget_events(struct flow *flow) { opening_forget_events(flow->gate, flow->opening); }
 
-static void opening_resume(struct event *event) {
-    event_add(event, NULL);
-    event_get_callback(event)(event_get_fd(event), EV_READ, event_get_callback_arg(event));
+static void opening_resume(struct watch *watch) {
+    watch_resume(watch);
+    watch->ready(watch->fd, watch->data);
 }
 
 static void opening_resume_readable(struct meter_turn *turn) {
-    opening_resume(LIST_ENTRY(turn, struct opening, turns[RELAY_SANDBOX])->readable);
+    opening_resume(&LIST_ENTRY(turn, struct opening, turns[RELAY_SANDBOX])->readable);
 }
 
 static void opening_resume_back(struct meter_turn *turn) {
-    opening_resume(LIST_ENTRY(turn, struct opening, turns[RELAY_UPSTREAM])->back);
+    opening_resume(&LIST_ENTRY(turn, struct opening, turns[RELAY_UPSTREAM])->back);
 }
 
 ssize_t flow_ask(struct flow *flow, enum relay_side side, size_t max) {
@@ -97,7 +104,7 @@ ssize_t flow_ask(struct flow *flow, enum relay_side side, size_t max) {
     struct meter_turn *turn = &opening->turns[side];
     turn->resume = side == RELAY_SANDBOX ? opening_resume_readable : opening_resume_back;
     ssize_t allowed = meter_ask(&flow->gate->meter, (enum meter_way)side, turn, max);
-    if (allowed == 0) event_del(side == RELAY_SANDBOX ? opening->readable : opening->back);
+    if (allowed == 0) watch_pause(side == RELAY_SANDBOX ? &opening->readable : &opening->back);
     return allowed == 0 ? -EAGAIN : allowed;
 }
 
@@ -109,6 +116,7 @@ void flow_free_opening(struct flow *flow) {
     flow->opening = NULL;
     if (opening->connector) connector_cancel(opening->connector);
     if (opening->timer) event_free(opening->timer);
+    list_remove(&opening->bucket);
     opening_forget_events(flow->gate, opening);
     free(opening->bytes);
     free(opening);
@@ -149,10 +157,9 @@ static void flow_close(int fd, bool reset) {
 void flow_report(struct flow *flow) {
     if (!flow->counted) return;
     if (flow->http) http_relay_carry(flow->http);
-    journal_flow(flow->gate, flow, flow->carried[RELAY_SANDBOX] + flow->relay.bytes[RELAY_SANDBOX],
-                 flow->carried[RELAY_UPSTREAM] + flow->relay.bytes[RELAY_UPSTREAM]);
+    journal_flow(flow->gate, flow, flow->relay.bytes[RELAY_SANDBOX], flow->relay.bytes[RELAY_UPSTREAM]);
     flow->counted = false;
-    flow->carried[RELAY_SANDBOX] = flow->carried[RELAY_UPSTREAM] = 0;
+    flow->relay.bytes[RELAY_SANDBOX] = flow->relay.bytes[RELAY_UPSTREAM] = 0;
     flow->started_us = clock_us();
 }
 
@@ -167,12 +174,11 @@ void flow_end(struct flow *flow, bool reset) {
     flow_close(flow->fd, reset);
     flow_close(flow->upstream, reset);
     list_remove(&flow->link);
-    list_remove(&flow->bucket);
     gate->flow_count--;
     gate_buffers(gate);
     free(flow->name);
     free(flow->door);
-    free(flow);
+    slab_give(&gate->flow_memory, flow);
 }
 
 static void flow_timer(evutil_socket_t fd, short what, void *data) {
@@ -241,9 +247,8 @@ struct policy_decision flow_unreachable(struct flow *flow, const struct policy_r
     return decision;
 }
 
-static void flow_relay_ended(struct relay *relay, int error, void *data) {
-    (void)relay;
-    struct flow *flow = data;
+void flow_relay_ended(struct relay *relay, int error) {
+    struct flow *flow = LIST_ENTRY(relay, struct flow, relay);
     if (error == -EDQUOT) limit_spent(flow);
     flow->state = FLOW_LINGERING; // the relay has closed both sockets
     flow_end(flow, false);
@@ -253,8 +258,7 @@ void flow_relay(struct flow *flow, const uint8_t *back, size_t back_len) {
     struct opening *opening = flow->opening;
     const uint8_t *first = opening ? opening->bytes : NULL;
     size_t first_len = opening ? opening->len : 0;
-    int rc = relay_start(flow->gate->relays, &flow->relay, flow->fd, flow->upstream, first, first_len, back, back_len,
-                         flow_relay_ended, flow);
+    int rc = relay_start(flow->gate->relays, &flow->relay, flow->fd, flow->upstream, first, first_len, back, back_len);
     if (rc < 0) {
         flow_end(flow, true);
         return;

@@ -308,9 +308,10 @@ static int gate_make(struct gate *gate, int resolver, uint64_t bytes_out) {
     gate->bytes_before = bytes_out;
     gate->front = dns_front_new(gate->base, gate->dns, gate->pool, &callbacks);
     if (!gate->front) return -ENOMEM;
-    int rc = relay_engine_new(gate->base, &gate->relays);
-    if (rc == 0) relay_engine_meter(gate->relays, &gate->meter);
-    return rc;
+    int rc = relay_engine_new(gate->base, flow_relay_ended, &gate->relays);
+    if (rc < 0) return rc;
+    relay_engine_meter(gate->relays, &gate->meter);
+    return watcher_new(gate->base, &gate->watcher);
 }
 
 static int gate_serve(struct gate *gate) {
@@ -422,6 +423,7 @@ static void gate_free(struct gate *gate) {
     dns_client_free(gate->dns);
     dns_pool_free(gate->pool);
     relay_engine_free(gate->relays);
+    watcher_free(gate->watcher);
     event_base_loop(gate->base, EVLOOP_NONBLOCK); // what is freed at the end of a turn
     for (int i = 0; i < IPC_SOCKET_COUNT; i++) {
         if (gate->socket_events[i]) event_free(gate->socket_events[i]);
@@ -444,6 +446,7 @@ static void gate_free(struct gate *gate) {
     policy_free(gate->policy);
     if (gate->policy_block) munmap(gate->policy_block, gate->policy_size);
     event_base_free(gate->base);
+    slab_done(&gate->flow_memory);
     close(gate->channel);
     free(gate);
 }
@@ -459,6 +462,7 @@ static struct gate *gate_new(int channel) {
     gate->channel = channel;
     gate->keeper = -1;
     gate->hash_seed = random_u32();
+    slab_init(&gate->flow_memory, sizeof(struct flow));
     list_init(&gate->flows);
     for (size_t i = 0; i < GATE_BUCKETS; i++) list_init(&gate->pending[i]);
     for (int i = 0; i < IPC_SOCKET_COUNT; i++) gate->sockets[i] = -1;

@@ -249,7 +249,7 @@ static bool h2_relay_take(struct h2_relay *relay, enum h2_side side) {
     // The bridge never holds on to the bytes.
     h2_bridge_receive(relay->bridge, side, evbuffer_pullup(input, (ev_ssize_t)len), len, clock_us());
     evbuffer_drain(input, len);
-    relay->flow->carried[side == H2_CLIENT ? RELAY_SANDBOX : RELAY_UPSTREAM] += len;
+    relay->flow->relay.bytes[side == H2_CLIENT ? RELAY_SANDBOX : RELAY_UPSTREAM] += len;
     return true;
 }
 

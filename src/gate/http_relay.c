@@ -59,7 +59,7 @@ void http_relay_free(struct http_relay *http, bool reset) {
 
 void http_relay_carry(struct http_relay *http) {
     for (int side = RELAY_SANDBOX; side <= RELAY_UPSTREAM; side++) {
-        http->flow->carried[side] += http->bytes[side];
+        http->flow->relay.bytes[side] += http->bytes[side];
         http->bytes[side] = 0;
     }
 }
@@ -102,8 +102,7 @@ static void http_relay_drain(struct http_relay *http) {
     http->state = HTTP_RELAY_DRAINING;
     flow->state = FLOW_LINGERING;
     stream_free(TAKE_POINTER(http->server), true);
-    if (!flow->opening) flow->opening = NEW(struct opening);
-    bool ready = flow->opening && stream_shut(http->client) && flow_deadline(flow, GATE_LINGER_MS);
+    bool ready = flow_need_opening(flow) && stream_shut(http->client) && flow_deadline(flow, GATE_LINGER_MS);
     struct evbuffer *input = stream_input(http->client);
     evbuffer_drain(input, evbuffer_get_length(input));
     if (!ready || !stream_read(http->client, true)) flow_end(flow, true);
@@ -184,10 +183,10 @@ void http_relay_drop_server(struct http_relay *http) {
 bool http_relay_give_back(struct http_relay *http) {
     struct flow *flow = http->flow;
     struct evbuffer *first = stream_input(http->client);
-    struct opening *opening = flow->opening = NEW(struct opening);
     size_t len = evbuffer_get_length(first);
-    uint8_t *bytes = opening ? malloc(len + 1) : NULL;
+    uint8_t *bytes = flow_need_opening(flow) ? malloc(len + 1) : NULL;
     if (!bytes) return false;
+    struct opening *opening = flow->opening;
     evbuffer_remove(first, bytes, len);
     opening->bytes = bytes;
     opening->len = len;

@@ -306,7 +306,7 @@ void intercept_start(struct flow *flow) {
     flow->state = FLOW_OPENING;
     flow->judged = false;
     // Where the server has spoken already its client is not one that waits for a handshake.
-    if (!intercept || flow->carried[RELAY_UPSTREAM] > 0 || !flow_deadline(flow, GATE_TLS_MS)) {
+    if (!intercept || flow->relay.bytes[RELAY_UPSTREAM] > 0 || !flow_deadline(flow, GATE_TLS_MS)) {
         flow_end(flow, true);
         return;
     }

@@ -29,8 +29,7 @@ void refusal_packet(struct gate *gate, const struct ip_packet *about, enum ip_un
 
 void refusal_reset(struct flow *flow) { flow_end(flow, true); }
 
-static void refusal_drain(evutil_socket_t fd, short what, void *data) {
-    (void)what;
+static void refusal_drain(int fd, void *data) {
     struct flow *flow = data;
     char bytes[16384];
     for (int i = 0; i < 16; i++) {
@@ -46,20 +45,17 @@ static void refusal_drain(evutil_socket_t fd, short what, void *data) {
 void refusal_linger(struct flow *flow, const void *bytes, size_t len) {
     flow->state = FLOW_LINGERING;
     if (flow->upstream >= 0) relay_reset_fd(TAKE_FD(flow->upstream));
-    if (!flow->opening) flow->opening = NEW(struct opening);
-    struct opening *opening = flow->opening;
     // A refusal is smaller than any empty send buffer. Only behind an answer that is still unread it may not fit: then the end
     // of the connection has to say it, for a reset would take that answer too.
-    bool sent = opening && (send(flow->fd, bytes, len, MSG_NOSIGNAL) >= 0 || errno == EAGAIN);
+    bool sent = flow_need_opening(flow) && (send(flow->fd, bytes, len, MSG_NOSIGNAL) >= 0 || errno == EAGAIN);
     if (!sent || shutdown(flow->fd, SHUT_WR) < 0) {
         flow_end(flow, true);
         return;
     }
+    struct opening *opening = flow->opening;
     if (opening->connector) connector_cancel(TAKE_POINTER(opening->connector));
-    if (opening->readable) event_free(opening->readable);
-    if (opening->back) event_free(TAKE_POINTER(opening->back));
-    opening->readable = event_new(flow->gate->base, flow->fd, EV_READ | EV_PERSIST, refusal_drain, flow);
-    bool ready = opening->readable && event_add(opening->readable, NULL) == 0;
+    watch_stop(&opening->back);
+    bool ready = watch_start(flow->gate->watcher, &opening->readable, flow->fd, refusal_drain, flow) == 0;
     if (!ready || !flow_deadline(flow, GATE_LINGER_MS)) flow_end(flow, true);
 }
 

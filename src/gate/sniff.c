@@ -114,7 +114,7 @@ void sniff_rejudge(struct flow *flow) {
         // Nothing flows back any more until the client's bytes are judged.
         flow->open_destination = false;
         meter_leave(&flow->gate->meter, METER_IN, &opening->turns[RELAY_UPSTREAM]);
-        if (opening->back) event_free(TAKE_POINTER(opening->back));
+        watch_stop(&opening->back);
     }
 }
 
@@ -231,9 +231,8 @@ void sniff_deadline(struct flow *flow) {
 
 // ---- reading ----
 
-static void sniff_readable(evutil_socket_t fd, short what, void *data) {
+static void sniff_readable(int fd, void *data) {
     (void)fd;
-    (void)what;
     struct flow *flow = data;
     ssize_t len = flow_read(flow);
     if (len > 0) sniff_decide(flow);
@@ -242,8 +241,7 @@ static void sniff_readable(evutil_socket_t fd, short what, void *data) {
 }
 
 // A server that speaks first, to a destination that is allowed whatever the client says.
-static void sniff_back(evutil_socket_t fd, short what, void *data) {
-    (void)what;
+static void sniff_back(int fd, void *data) {
     struct flow *flow = data;
     uint8_t bytes[SNIFF_STEP];
     ssize_t allowed = flow_ask(flow, RELAY_UPSTREAM, sizeof(bytes));
@@ -253,25 +251,24 @@ static void sniff_back(evutil_socket_t fd, short what, void *data) {
     ssize_t sent = len > 0 ? send(flow->fd, bytes, (size_t)len, MSG_NOSIGNAL) : -1;
     if (sent < 0 && len > 0 && errno == EAGAIN) {
         // A client that neither reads nor speaks: the deadline ends the wait.
-        event_del(flow->opening->back);
+        watch_pause(&flow->opening->back);
     } else if (sent < 0) {
         sniff_deadline(flow); // the end or a failure of the upstream side is the relay's to pass on
     } else {
         (void)!recv(fd, bytes, (size_t)sent, 0);
         meter_take(&flow->gate->meter, METER_IN, (size_t)sent);
-        flow->carried[RELAY_UPSTREAM] += (uint64_t)sent;
+        flow->relay.bytes[RELAY_UPSTREAM] += (uint64_t)sent;
     }
 }
 
 // Servers of TLS and HTTP never speak first. Where one does and nothing else is allowed, there is nothing to wait for:
 // its client waits for it, and would do so until the deadline.
-static void sniff_spoke(evutil_socket_t fd, short what, void *data) {
-    (void)what;
+static void sniff_spoke(int fd, void *data) {
     struct flow *flow = data;
     uint8_t byte;
     ssize_t len = recv(fd, &byte, 1, MSG_PEEK);
     if (len < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    event_del(flow->opening->back);
+    watch_pause(&flow->opening->back);
     if (len <= 0 || flow->opening->len > 0) return; // ended, or the client has spoken: its bytes decide
     struct policy_request request = flow_request(flow);
     request.app = POLICY_APP_OTHER;
@@ -279,14 +276,13 @@ static void sniff_spoke(evutil_socket_t fd, short what, void *data) {
     if (policy_decide(flow->gate->policy, &request).verdict == POLICY_DENY) sniff_deadline(flow);
 }
 
-static bool sniff_watch(struct flow *flow, int fd, event_callback_fn callback, struct event **ret_event) {
-    *ret_event = event_new(flow->gate->base, fd, EV_READ | EV_PERSIST, callback, flow);
-    return *ret_event && event_add(*ret_event, NULL) == 0;
+static bool sniff_watch(struct flow *flow, int fd, watch_ready *ready, struct watch *watch) {
+    return watch_start(flow->gate->watcher, watch, fd, ready, flow) == 0;
 }
 
 // Few clients leave the first word to the server, so a server that must not have it is listened to a moment later.
 static bool sniff_listens_later(const struct flow *flow) {
-    return flow->upstream >= 0 && !flow->open_destination && !flow->opening->back;
+    return flow->upstream >= 0 && !flow->open_destination && !watch_started(&flow->opening->back);
 }
 
 void sniff_timeout(struct flow *flow) {

@@ -24,6 +24,7 @@
 
 #include "base/addr.h"
 #include "base/list.h"
+#include "base/slab.h"
 #include "dns/dns.h"
 #include "gate/connector.h"
 #include "gate/door.h"
@@ -72,14 +73,16 @@ struct gate_listener {
 
 // What a flow needs only until it relays.
 struct opening {
+    struct flow *flow;
+    struct list bucket;       // in gate->pending, or alone
     struct addr source;       // of the SYN, with its port
     uint16_t source_port;
     uint8_t syn[GATE_SYN_MAX];
     size_t syn_len;
     struct connector *connector;
     struct event *timer;
-    struct event *readable;   // of the sandbox's socket, while sniffing or lingering
-    struct event *back;       // of the upstream socket, while sniffing an open destination
+    struct watch readable;    // of the sandbox's socket, while sniffing or lingering
+    struct watch back;        // of the upstream socket, while sniffing an open destination
     struct meter_turn turns[2]; // to read from either, by enum relay_side
     uint8_t *bytes;           // first bytes of the sandbox
     size_t len, size;
@@ -90,7 +93,6 @@ struct opening {
 
 struct flow {
     struct list link;         // in gate->flows
-    struct list bucket;       // in gate->pending, or alone
     struct gate *gate;
     struct opening *opening;
     struct http_relay *http;
@@ -108,16 +110,15 @@ struct flow {
     uint8_t state, app, reason;
     uint8_t protocol;         // what it is judged as: TCP, or UDP where an entry opens a DNS server over UDP
     uint8_t transport;        // what it is: TCP; other in what exchanges give to the journal
-    uint64_t carried[2];      // bytes moved before a relay, by enum relay_side
     uint8_t limit;            // enum policy_limit, where reason is that of a limit
-    bool counted;             // a decision was logged, so its end is logged too
-    bool judged;              // any was, whatever it said
-    bool resolved;            // `name` was resolved and dialled, not the destination: it is judged as a dialled name
-    bool open_destination;    // allowed whatever comes; sniffed because a guardrail has names, or to learn what comes
-    bool dns;                 // TCP to port 53, answered by the DNS front
-    bool refuse_only;         // accepted only so that the refusal can be told in HTTP
-    bool arrived;             // accepted before anything was judged, since no SYN is held; until it is let in
-    struct relay relay;
+    bool counted : 1;         // a decision was logged, so its end is logged too
+    bool judged : 1;          // any was, whatever it said
+    bool resolved : 1;        // `name` was resolved and dialled, not the destination: it is judged as a dialled name
+    bool open_destination : 1; // allowed whatever comes; sniffed because a guardrail has names, or to learn what comes
+    bool dns : 1;             // TCP to port 53, answered by the DNS front
+    bool refuse_only : 1;     // accepted only so that the refusal can be told in HTTP
+    bool arrived : 1;         // accepted before anything was judged, since no SYN is held; until it is let in
+    struct relay relay;       // its counts of bytes also before it starts
 };
 
 struct gate {
@@ -138,6 +139,8 @@ struct gate {
     struct dns_pool *pool;
     struct dns_front *front;
     struct relay_engine *relays;
+    struct watcher *watcher;     // of sockets of openings
+    struct slab flow_memory;
     struct list flows;
     uint32_t flow_count;         // with exchanges
     struct meter meter;
@@ -187,6 +190,8 @@ void flow_noted(struct flow *flow, const struct policy_request *request, const s
 // if the network has said all there is.
 struct policy_decision flow_unreachable(struct flow *flow, const struct policy_request *request, const char *why);
 void flow_relay(struct flow *flow, const uint8_t *back, size_t back_len);
+void flow_relay_ended(struct relay *relay, int error); // of gate->relays
+bool flow_need_opening(struct flow *flow); // there is one, if need be another. False: out of memory
 void flow_free_opening(struct flow *flow);
 // Reads more first bytes of the sandbox into its opening. How many, 0 at their end, or a negative errno (-EAGAIN: later).
 ssize_t flow_read(struct flow *flow);

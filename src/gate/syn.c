@@ -17,6 +17,7 @@
 
 #define SYN_BATCH 64   // packets or accepts a turn, so that flows get theirs
 #define SYN_PACKETS 16 // of a system call
+#define SYN_HEAD 256   // bytes of a packet that are kept close together: nearly all packets are shorter
 
 static void syn_accepted(struct flow *flow, int fd);
 
@@ -283,21 +284,34 @@ static void syn_packet(struct gate *gate, uint8_t *bytes, size_t len) {
     }
 }
 
+// Echo requests may be longer than a head.
+static void syn_parts(struct gate *gate, uint8_t head[SYN_HEAD], const uint8_t *tail, size_t len) {
+    static uint8_t whole[IP_PACKET_MAX + 1];
+    if (len <= SYN_HEAD) {
+        syn_packet(gate, head, len);
+        return;
+    }
+    memcpy(whole, head, SYN_HEAD);
+    memcpy(whole + SYN_HEAD, tail, len - SYN_HEAD);
+    syn_packet(gate, whole, len);
+}
+
 void syn_readable(evutil_socket_t fd, short what, void *data) {
     (void)what;
     struct gate *gate = data;
-    static uint8_t bytes[SYN_PACKETS][IP_PACKET_MAX + 1]; // echo requests may be long
-    struct iovec parts[SYN_PACKETS];
+    static uint8_t heads[SYN_PACKETS][SYN_HEAD], tails[SYN_PACKETS][IP_PACKET_MAX + 1 - SYN_HEAD];
+    struct iovec parts[SYN_PACKETS][2];
     struct mmsghdr packets[SYN_PACKETS];
     int count = SYN_PACKETS;
     for (int i = 0; i < SYN_BATCH && count == SYN_PACKETS; i += count) {
         for (int j = 0; j < SYN_PACKETS; j++) {
-            parts[j] = (struct iovec){.iov_base = bytes[j], .iov_len = sizeof(bytes[j])};
-            packets[j] = (struct mmsghdr){.msg_hdr = {.msg_iov = &parts[j], .msg_iovlen = 1}};
+            parts[j][0] = (struct iovec){.iov_base = heads[j], .iov_len = SYN_HEAD};
+            parts[j][1] = (struct iovec){.iov_base = tails[j], .iov_len = sizeof(tails[j])};
+            packets[j] = (struct mmsghdr){.msg_hdr = {.msg_iov = parts[j], .msg_iovlen = 2}};
         }
         count = recvmmsg(fd, packets, SYN_PACKETS, MSG_DONTWAIT, NULL);
         for (int j = 0; j < count; j++)
-            if (!(packets[j].msg_hdr.msg_flags & MSG_TRUNC)) syn_packet(gate, bytes[j], packets[j].msg_len);
+            if (!(packets[j].msg_hdr.msg_flags & MSG_TRUNC)) syn_parts(gate, heads[j], tails[j], packets[j].msg_len);
     }
 }
 
@@ -325,7 +339,7 @@ void syn_pass(struct flow *flow) {
 
 static void syn_accepted(struct flow *flow, int fd) {
     flow->fd = fd;
-    list_remove(&flow->bucket);
+    list_remove(&flow->opening->bucket);
     flow_stop_timer(flow);
     if (flow->door) door_start(flow);
     else syn_pass(flow);

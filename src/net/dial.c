@@ -23,6 +23,7 @@ struct dial_attempt {
     struct event event;
     int fd; // -1: not started or over
     bool connected; // connect said so
+    struct addr address;
 };
 
 struct dial {
@@ -32,7 +33,6 @@ struct dial {
     dial_done *done;
     void *data;
     uint64_t deadline_us, next_us; // next_us: when the next attempt may start beside the others
-    struct addr addresses[DIAL_ADDRESSES_MAX];
     size_t count, started, open;   // open: attempts in progress
     uint16_t port;
     bool finished;
@@ -129,7 +129,7 @@ static void dial_attempt_event(evutil_socket_t fd, short what, void *data) {
 static void dial_attempt_end(struct dial_attempt *attempt, int error) {
     struct dial *dial = attempt->dial;
     if (error == 0) {
-        error = dial_verify(dial, attempt->fd, &dial->addresses[attempt - dial->attempts], &dial->peer);
+        error = dial_verify(dial, attempt->fd, &attempt->address, &dial->peer);
         if (error == 0) {
             event_del(&attempt->event);
             int fd = TAKE_FD(attempt->fd);
@@ -149,11 +149,10 @@ static void dial_attempt_end(struct dial_attempt *attempt, int error) {
 // 0: in progress or over (dial_attempt_end was called); -EMFILE and the like: no socket could be had.
 static int dial_attempt_start(struct dial *dial) {
     struct dial_attempt *attempt = &dial->attempts[dial->started];
-    const struct addr *address = &dial->addresses[dial->started];
+    const struct addr *address = &attempt->address;
     struct sockaddr_storage to;
     socklen_t len = addr_to_sockaddr(address, dial->port, &to);
 
-    *attempt = (struct dial_attempt){.dial = dial, .fd = -1};
     dial->started++;
     if ((addr_is_loopback(address) || addr_is_unspecified(address)) && !dial->options.allow_loopback) {
         dial->error = -EACCES;
@@ -222,6 +221,8 @@ static void dial_timer_event(evutil_socket_t fd, short what, void *data) {
     done(result, result >= 0 ? &peer : NULL, done_data);
 }
 
+const struct addr *dial_address(const struct dial *dial, size_t i) { return i < dial->count ? &dial->attempts[i].address : NULL; }
+
 struct dial *dial_start(struct event_base *base, const struct addr *addresses, size_t count, uint16_t port,
                         const struct dial_options *options, dial_done *done, void *data) {
     if (count > DIAL_ADDRESSES_MAX) count = DIAL_ADDRESSES_MAX;
@@ -236,7 +237,7 @@ struct dial *dial_start(struct event_base *base, const struct addr *addresses, s
     dial->result_fd = -1;
     dial->error = -EADDRNOTAVAIL;
     dial->deadline_us = clock_us() + (uint64_t)options->deadline_ms * 1000;
-    for (size_t i = 0; i < count; i++) dial->addresses[i] = addresses[i];
+    for (size_t i = 0; i < count; i++) dial->attempts[i] = (struct dial_attempt){.dial = dial, .fd = -1, .address = addresses[i]};
     evtimer_assign(&dial->timer, base, dial_timer_event, dial);
 
     int error = count > 0 ? dial_attempt_start(dial) : 0;

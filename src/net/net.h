@@ -77,32 +77,54 @@ typedef void dial_done(int fd, const struct addr *peer, void *data);
 // NULL if out of memory or descriptors (errno set).
 struct dial *dial_start(struct event_base *base, const struct addr *addresses, size_t count, uint16_t port,
                         const struct dial_options *options, dial_done *done, void *data);
+// What is dialled, by its place in the order. NULL: there are no more.
+const struct addr *dial_address(const struct dial *dial, size_t i);
 void dial_cancel(struct dial *dial); // done is not called
+
+// ---- watch ----
+
+// Sockets of which many come and go, watched for a moment until they may be read. (What stays may be an event of libevent.)
+struct watcher;
+int watcher_new(struct event_base *base, struct watcher **ret_watcher); // 0 or -errno
+void watcher_free(struct watcher *watcher);                              // nothing is watched any more
+// May be read, or has ended, or failed. May stop any watch, and free what it is in.
+typedef void watch_ready(int fd, void *data);
+struct watch { // embedded; private to watch.c. All zero: unused
+    struct watcher *watcher;
+    watch_ready *ready;
+    void *data;
+    int fd;
+    bool on;
+};
+// Whatever it watched before. Called as long as there is something to read, until it is stopped, which comes before the
+// descriptor is closed or the memory freed. 0 or -errno: it does not watch.
+int watch_start(struct watcher *watcher, struct watch *watch, int fd, watch_ready *ready, void *data);
+static inline bool watch_started(const struct watch *watch) { return watch->watcher != NULL; } // also while it pauses
+void watch_pause(struct watch *watch);
+int watch_resume(struct watch *watch); // 0 or -errno: it still pauses
+void watch_stop(struct watch *watch);  // fine if it was not started
 
 // ---- relay ----
 
 struct relay_engine;
+struct relay;
+// Both directions ended (error 0), or a socket failed (-errno), or the idle deadline passed (-ETIMEDOUT), or there was a byte
+// beyond the meter's budget (-EDQUOT). Sockets are closed already. Called at the end of a loop turn.
+typedef void relay_ended(struct relay *relay, int error);
 // One epoll set of its own inside the loop, so that an idle connection costs no event structure; pipes from a pool, held
 // only while bytes are in flight; one coarse sweep for idle deadlines.
-int relay_engine_new(struct event_base *base, struct relay_engine **ret_engine);
+int relay_engine_new(struct event_base *base, relay_ended *ended, struct relay_engine **ret_engine);
 void relay_engine_free(struct relay_engine *engine);
 // From now on its relays are counted and limited by this; it outlives the engine. Before the first relay.
 void relay_engine_meter(struct relay_engine *engine, struct meter *meter);
 
 enum relay_side { RELAY_SANDBOX, RELAY_UPSTREAM };
-struct relay;
-// Both directions ended (error 0), or a socket failed (-errno), or the idle deadline passed (-ETIMEDOUT), or there was a byte
-// beyond the meter's budget (-EDQUOT). Sockets are closed already. Called at the end of a loop turn.
-typedef void relay_ended(struct relay *relay, int error, void *data);
-
 struct relay { // embedded in a flow, which owns the memory; private to relay.c but for bytes
     struct list idle;
     struct relay_engine *engine;
     struct relay_pipe *pipes[2];
-    uint64_t bytes[2];    // moved from RELAY_SANDBOX, from RELAY_UPSTREAM
-    struct meter_turn turns[2]; // to read from a side
-    relay_ended *ended;
-    void *data;
+    uint64_t bytes[2];    // moved from RELAY_SANDBOX, from RELAY_UPSTREAM; counted on from what the owner has set
+    struct relay_turns *turns; // NULL: it never had to ask a meter with limits
     int fds[2];
     uint32_t active_s;    // loop time of the last event
     uint16_t flags;
@@ -113,7 +135,7 @@ void relay_prepare(int fd);
 // Takes both descriptors (connected, non-blocking, prepared). first: bytes read from the sandbox already, sent upstream first
 // (copied if they do not go out at once). back: the same in the other direction. 0, or -ENOMEM, -EMFILE (nothing taken).
 int relay_start(struct relay_engine *engine, struct relay *relay, int sandbox_fd, int upstream_fd, const uint8_t *first,
-                size_t first_len, const uint8_t *back, size_t back_len, relay_ended *ended, void *data);
+                size_t first_len, const uint8_t *back, size_t back_len);
 // Closes both sockets, with a reset if asked; ended is not called.
 void relay_stop(struct relay *relay, bool reset);
 // Closes a socket so that the peer sees a reset (SO_LINGER 0).

@@ -17,7 +17,8 @@
 // that), RELAY_ROOMY_MAX of them at a time.
 //
 // Limits: what is read is asked for first (base/meter.h). A direction that gets nothing waits in the meter's queue, not in
-// the kernel's; what was read goes on whatever the limit. Idle deadlines do not run meanwhile.
+// the kernel's; what was read goes on whatever the limit. Idle deadlines do not run meanwhile. Its places in the queue are
+// made when it first asks under a limit: most relays never do.
 //
 // Ends: FIN of one side becomes FIN of the other once the pipe is empty, each direction by itself; any error becomes a reset
 // of both. The owner hears of it when the work of the turn is done, so its callback may free or stop what it likes.
@@ -79,12 +80,18 @@ struct relay_engine {
     struct list open, half; // by active_s, longest idle first
     struct list ready;      // have more to do
     struct list ended;
+    relay_ended *tell; // the owner
     struct relay *roomy[RELAY_ROOMY_MAX]; // NULL: free
     struct meter *meter;  // the owner's, or `own`, which limits nothing
     struct meter own;
     uint32_t now_s;
     int epoll;
     bool fix_early; // receive buffers are large from the start here
+};
+
+struct relay_turns {
+    struct relay *relay;
+    struct meter_turn turns[2]; // to read from a side
 };
 
 static bool relay_has(const struct relay *relay, enum relay_flag flag, int side) {
@@ -132,7 +139,7 @@ static void relay_room_grow(struct relay *relay, uint64_t moved) {
 static void relay_close(struct relay *relay, bool reset) {
     if (relay_has(relay, RELAY_ROOMY, 0)) relay_room_fix(relay);
     for (int side = 0; side < 2; side++) {
-        meter_leave(relay->engine->meter, (enum meter_way)side, &relay->turns[side]);
+        if (relay->turns) meter_leave(relay->engine->meter, (enum meter_way)side, &relay->turns->turns[side]);
         if (relay->pipes[side]) relay_pool_put(&relay->engine->pool, relay->pipes[side]);
         relay->pipes[side] = NULL;
         if (relay->fds[side] < 0) continue;
@@ -143,6 +150,7 @@ static void relay_close(struct relay *relay, bool reset) {
         }
         relay->fds[side] = -1;
     }
+    free(TAKE_POINTER(relay->turns));
 }
 
 static void relay_again(struct relay_engine *engine) {
@@ -176,9 +184,31 @@ static int relay_full(struct relay *relay, int side) {
     return relay_watch(relay, side, EPOLL_CTL_MOD, EPOLLOUT);
 }
 
-// How many bytes may be read from the side now (the pipe is empty). 0: it waits for its turn; -EDQUOT: none any more.
+static void relay_resume(struct relay *relay);
+
+static void relay_resume_sandbox(struct meter_turn *turn) {
+    relay_resume(LIST_ENTRY(turn, struct relay_turns, turns[RELAY_SANDBOX])->relay);
+}
+
+static void relay_resume_upstream(struct meter_turn *turn) {
+    relay_resume(LIST_ENTRY(turn, struct relay_turns, turns[RELAY_UPSTREAM])->relay);
+}
+
+static struct relay_turns *relay_turns_new(struct relay *relay) {
+    struct relay_turns *turns = NEW(struct relay_turns);
+    if (!turns) return NULL;
+    turns->relay = relay;
+    meter_turn_init(&turns->turns[RELAY_SANDBOX], relay_resume_sandbox);
+    meter_turn_init(&turns->turns[RELAY_UPSTREAM], relay_resume_upstream);
+    return turns;
+}
+
+// How many bytes may be read from the side now (the pipe is empty). 0: it waits for its turn; -EDQUOT: none any more; -ENOMEM.
 static ssize_t relay_allowance(struct relay *relay, int from) {
-    return meter_ask(relay->engine->meter, (enum meter_way)from, &relay->turns[from], RELAY_TURN_BYTES);
+    struct meter *meter = relay->engine->meter;
+    if (!meter->limited) return RELAY_TURN_BYTES;
+    if (!relay->turns && !(relay->turns = relay_turns_new(relay))) return -ENOMEM;
+    return meter_ask(meter, (enum meter_way)from, &relay->turns->turns[from], RELAY_TURN_BYTES);
 }
 
 // A step answers with bytes moved (0: look again) or a negative errno; -EAGAIN: this direction waits for an event.
@@ -237,7 +267,8 @@ static ssize_t relay_over_budget(struct relay *relay, int from) {
 
 static ssize_t relay_fill(struct relay *relay, int from) {
     ssize_t allowed = relay_allowance(relay, from);
-    if (allowed < 0) return relay_over_budget(relay, from);
+    if (allowed == -EDQUOT) return relay_over_budget(relay, from);
+    if (allowed < 0) return allowed;
     if (allowed == 0) return -EAGAIN;
     size_t max = (size_t)allowed;
     if (relay->pipes[from] && relay->pipes[from]->fds[0] < 0) { // memory, and empty now
@@ -315,7 +346,7 @@ static void relay_engine_work_done(struct relay_engine *engine) {
     while (!list_empty(&engine->ended)) {
         struct relay *relay = LIST_ENTRY(engine->ended.next, struct relay, idle);
         list_remove(&relay->idle);
-        relay->ended(relay, relay->error, relay->data);
+        engine->tell(relay, relay->error);
     }
     if (!list_empty(&engine->ready)) relay_again(engine);
 }
@@ -323,7 +354,8 @@ static void relay_engine_work_done(struct relay_engine *engine) {
 static void relay_engine_clock(struct relay_engine *engine) { engine->now_s = (uint32_t)(clock_us() / 1000000); }
 
 static bool relay_waits_for_turn(const struct relay *relay) {
-    return meter_turn_waits(&relay->turns[RELAY_SANDBOX]) || meter_turn_waits(&relay->turns[RELAY_UPSTREAM]);
+    const struct relay_turns *turns = relay->turns;
+    return turns && (meter_turn_waits(&turns->turns[RELAY_SANDBOX]) || meter_turn_waits(&turns->turns[RELAY_UPSTREAM]));
 }
 
 static void relay_resume(struct relay *relay) {
@@ -333,8 +365,6 @@ static void relay_resume(struct relay *relay) {
     if (!list_empty(&engine->ended) || !list_empty(&engine->ready)) relay_again(engine);
 }
 
-static void relay_resume_sandbox(struct meter_turn *turn) { relay_resume(LIST_ENTRY(turn, struct relay, turns[RELAY_SANDBOX])); }
-static void relay_resume_upstream(struct meter_turn *turn) { relay_resume(LIST_ENTRY(turn, struct relay, turns[RELAY_UPSTREAM])); }
 
 static void relay_engine_event(evutil_socket_t fd, short what, void *data) {
     struct relay_engine *engine = data;
@@ -410,11 +440,12 @@ static bool relay_engine_early(void) {
 
 void relay_engine_meter(struct relay_engine *engine, struct meter *meter) { engine->meter = meter; }
 
-int relay_engine_new(struct event_base *base, struct relay_engine **ret_engine) {
+int relay_engine_new(struct event_base *base, relay_ended *ended, struct relay_engine **ret_engine) {
     struct relay_engine *engine = NEW(struct relay_engine);
     if (!engine) return -ENOMEM;
     // splice to a socket that was closed by its peer raises it, and has no flag against that.
     signal(SIGPIPE, SIG_IGN);
+    engine->tell = ended;
     engine->meter = &engine->own;
     list_init(&engine->open);
     list_init(&engine->half);
@@ -462,23 +493,19 @@ void relay_prepare(int fd) {
 }
 
 int relay_start(struct relay_engine *engine, struct relay *relay, int sandbox_fd, int upstream_fd, const uint8_t *first,
-                size_t first_len, const uint8_t *back, size_t back_len, relay_ended *ended, void *data) {
+                size_t first_len, const uint8_t *back, size_t back_len) {
     const uint8_t *bytes[2] = {first, back};
     size_t lengths[2] = {first_len, back_len};
 
     list_init(&relay->idle);
     relay->engine = engine;
-    relay->ended = ended;
-    relay->data = data;
     relay->error = 0;
     relay->flags = 0;
     relay_engine_clock(engine);
     relay->active_s = engine->now_s;
-    meter_turn_init(&relay->turns[RELAY_SANDBOX], relay_resume_sandbox);
-    meter_turn_init(&relay->turns[RELAY_UPSTREAM], relay_resume_upstream);
+    relay->turns = NULL;
     for (int side = 0; side < 2; side++) {
         relay->fds[side] = side == RELAY_SANDBOX ? sandbox_fd : upstream_fd;
-        relay->bytes[side] = 0;
         relay->pipes[side] = NULL;
     }
     int error = 0;

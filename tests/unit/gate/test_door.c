@@ -46,6 +46,8 @@ static int setup(void **state) {
     gate.keeper = -1;
     gate.doors = true;
     for (int i = 0; i < IPC_SOCKET_COUNT; i++) gate.sockets[i] = -1;
+    if (watcher_new(gate.base, &gate.watcher) < 0) abort();
+    slab_init(&gate.flow_memory, sizeof(struct flow));
     list_init(&gate.flows);
     for (size_t i = 0; i < GATE_BUCKETS; i++) list_init(&gate.pending[i]);
     gate.policy = compile(true);
@@ -61,6 +63,8 @@ static int teardown(void **state) {
     dns_pool_free(gate.pool);
     journal_free(gate.journal);
     policy_free(gate.policy);
+    slab_done(&gate.flow_memory);
+    watcher_free(gate.watcher);
     event_base_free(gate.base);
     close(gate.channel);
     close(main_end);
@@ -81,7 +85,7 @@ static int connect_to(enum door_kind kind, struct flow **ret_flow) {
     door_open(flow, kind);
     assert_int_equal(flow->state, FLOW_ADMITTED);
     flow->fd = pair[0];
-    list_remove(&flow->bucket);
+    list_remove(&flow->opening->bucket);
     flow_stop_timer(flow);
     door_start(flow);
     *ret_flow = flow;

@@ -243,12 +243,14 @@ static void start(bool upstream) {
     gate.keeper = -1;
     gate.base = event_base_new();
     gate.journal = journal_new(&gate);
+    if (watcher_new(gate.base, &gate.watcher) < 0) abort();
+    slab_init(&gate.flow_memory, sizeof(struct flow));
     list_init(&gate.flows);
     for (size_t i = 0; i < GATE_BUCKETS; i++) list_init(&gate.pending[i]);
     gate.policy = compile("bound.test", true);
     gate.facts = policy_facts(gate.policy);
     flow = flow_new(&gate, &syn);
-    list_remove(&flow->bucket);
+    list_remove(&flow->opening->bucket);
     flow_free_opening(flow);
     flow->dialled = "bound.test";
     flow->app = POLICY_APP_TLS;
@@ -273,6 +275,8 @@ static void stop(void) {
     nghttp2_session_del(server.session);
     journal_free(gate.journal);
     policy_free(gate.policy);
+    slab_done(&gate.flow_memory);
+    watcher_free(gate.watcher);
     event_base_free(gate.base);
     close(channel[0]);
     close(channel[1]);

@@ -75,11 +75,13 @@ static void start(int channel[2]) {
     gate.keeper = -1;
     gate.base = event_base_new();
     gate.journal = journal_new(&gate);
+    if (watcher_new(gate.base, &gate.watcher) < 0) abort();
+    slab_init(&gate.flow_memory, sizeof(struct flow));
     list_init(&gate.flows);
     for (size_t i = 0; i < GATE_BUCKETS; i++) list_init(&gate.pending[i]);
     gate.policy = compile();
     gate.facts = policy_facts(gate.policy);
-    assert_int_equal(relay_engine_new(gate.base, &gate.relays), 0);
+    assert_int_equal(relay_engine_new(gate.base, flow_relay_ended, &gate.relays), 0);
 }
 
 static void stop(const int channel[2]) {
@@ -87,6 +89,8 @@ static void stop(const int channel[2]) {
     event_base_loop(gate.base, EVLOOP_NONBLOCK);
     journal_free(gate.journal);
     policy_free(gate.policy);
+    slab_done(&gate.flow_memory);
+    watcher_free(gate.watcher);
     event_base_free(gate.base);
     close(channel[0]);
     close(channel[1]);
@@ -106,7 +110,7 @@ static struct flow *sniffed(void) {
                             .destination = addr_ipv4(0xc6120001), .source_port = 40000, .destination_port = 80};
     struct flow *flow = flow_new(&gate, &syn);
     assert_non_null(flow);
-    list_remove(&flow->bucket);
+    list_remove(&flow->opening->bucket);
     flow->dialled = "allowed.test";
     flow->app = POLICY_APP_HTTP;
     flow->peer = addr_ipv4(0xc6336401);

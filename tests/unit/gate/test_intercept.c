@@ -154,11 +154,13 @@ static int set_up(void **state) {
     gate.channel = channel[0];
     gate.base = event_base_new();
     gate.journal = journal_new(&gate);
+    if (watcher_new(gate.base, &gate.watcher) < 0) abort();
+    slab_init(&gate.flow_memory, sizeof(struct flow));
     list_init(&gate.flows);
     for (size_t i = 0; i < GATE_BUCKETS; i++) list_init(&gate.pending[i]);
     gate.policy = compile();
     gate.facts = policy_facts(gate.policy);
-    assert_int_equal(relay_engine_new(gate.base, &gate.relays), 0);
+    assert_int_equal(relay_engine_new(gate.base, flow_relay_ended, &gate.relays), 0);
     if (intercept_prepare(&gate, pem, &err) < 0) fail_msg("%s", err.text);
     free(pem);
     leaf = (struct injection_leaf){.certificate = inner.certificate, .ca = inner_root.certificate, .key = inner.key, .serial = 1};
@@ -183,6 +185,8 @@ static int tear_down(void **state) {
     intercept_done(&gate);
     journal_free(gate.journal);
     policy_free(gate.policy);
+    slab_done(&gate.flow_memory);
+    watcher_free(gate.watcher);
     event_base_free(gate.base);
     close(channel[0]);
     close(channel[1]);
@@ -207,7 +211,7 @@ static void open_flow(const struct tls_identity *identity, const char *alpn) {
     failing = 0;
     flow = flow_new(&gate, &syn);
     assert_non_null(flow);
-    list_remove(&flow->bucket);
+    list_remove(&flow->opening->bucket);
     flow->dialled = "bound.test";
     flow->app = POLICY_APP_TLS;
     flow->peer = addr_ipv4(0xc6336401);

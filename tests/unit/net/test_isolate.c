@@ -43,10 +43,7 @@ static int files_are_gone(int fd) {
     return 0;
 }
 
-static void ended(struct relay *relay, int error, void *data) {
-    (void)relay, (void)error;
-    event_base_loopbreak(data);
-}
+static void ended(struct relay *relay, int error) { (void)relay, (void)error; }
 
 struct dialled {
     struct event_base *base;
@@ -75,8 +72,8 @@ static int gate_work(int listener) {
     }
     struct relay_engine *engine;
     struct relay relay = {0};
-    if (relay_engine_new(base, &engine) < 0) return 4;
-    if (relay_start(engine, &relay, ends[0][1], ends[1][0], (const uint8_t *)"first", 5, NULL, 0, ended, base) < 0) return 5;
+    if (relay_engine_new(base, ended, &engine) < 0) return 4;
+    if (relay_start(engine, &relay, ends[0][1], ends[1][0], (const uint8_t *)"first", 5, NULL, 0) < 0) return 5;
     if (send(ends[0][0], "hello", 5, 0) != 5) return 6;
     for (int i = 0; i < 10; i++) event_base_loop(base, EVLOOP_NONBLOCK);
     char text[16] = "";

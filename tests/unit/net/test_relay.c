@@ -35,19 +35,18 @@ static void tcp_pair(int *ret_outer, int *ret_inner) {
     relay_prepare(*ret_inner);
 }
 
-static void ended(struct relay *relay, int error, void *data) {
-    struct flow *flow = data;
-    assert_ptr_equal(relay, &flow->relay);
+static void ended(struct relay *relay, int error) {
+    struct flow *flow = LIST_ENTRY(relay, struct flow, relay);
     assert_int_equal(flow->error, 1); // once
     flow->error = error;
 }
 
 static void flow_start_with(struct flow *flow, const void *first, size_t first_len, const void *back, size_t back_len) {
     int sandbox, upstream;
-    flow->error = 1;
+    *flow = (struct flow){.error = 1};
     tcp_pair(&flow->client, &sandbox);
     tcp_pair(&flow->server, &upstream);
-    assert_int_equal(relay_start(engine, &flow->relay, sandbox, upstream, first, first_len, back, back_len, ended, flow), 0);
+    assert_int_equal(relay_start(engine, &flow->relay, sandbox, upstream, first, first_len, back, back_len), 0);
     assert_int_equal(flow->error, 1); // never from inside
 }
 
@@ -554,8 +553,9 @@ struct pair {
     int calls;
 };
 
-static void ended_stops_other(struct relay *relay, int error, void *data) {
-    struct pair *pair = data;
+static struct pair *pair;
+
+static void ended_stops_other(struct relay *relay, int error) {
     assert_int_equal(error, -ECONNRESET);
     pair->calls++;
     relay_stop(relay == &pair->first ? &pair->second : &pair->first, true);
@@ -564,16 +564,18 @@ static void ended_stops_other(struct relay *relay, int error, void *data) {
 }
 
 static void test_callback_stops_and_frees(void **state) {
-    struct pair *pair = calloc(1, sizeof(*pair));
     int outer[4], inner[4];
     (void)state;
+    pair = NEW(struct pair);
+    engine->tell = ended_stops_other;
     for (int i = 0; i < 4; i++) tcp_pair(&outer[i], &inner[i]);
-    assert_int_equal(relay_start(engine, &pair->first, inner[0], inner[1], NULL, 0, NULL, 0, ended_stops_other, pair), 0);
-    assert_int_equal(relay_start(engine, &pair->second, inner[2], inner[3], NULL, 0, NULL, 0, ended_stops_other, pair), 0);
+    assert_int_equal(relay_start(engine, &pair->first, inner[0], inner[1], NULL, 0, NULL, 0), 0);
+    assert_int_equal(relay_start(engine, &pair->second, inner[2], inner[3], NULL, 0, NULL, 0), 0);
     relay_reset_fd(outer[0]); // both end in the same turn
     relay_reset_fd(outer[2]);
     loop_ms(100);
     assert_int_equal(pair->calls, 1);
+    engine->tell = ended;
     close(outer[1]);
     close(outer[3]);
     free(pair);
@@ -663,7 +665,7 @@ static void test_local_sockets(void **state) {
     (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, client), 0);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, server), 0);
-    assert_int_equal(relay_start(engine, &flow.relay, client[1], server[1], NULL, 0, NULL, 0, ended, &flow), 0);
+    assert_int_equal(relay_start(engine, &flow.relay, client[1], server[1], NULL, 0, NULL, 0), 0);
     assert_int_equal(send(client[0], "abc", 3, 0), 3);
     expect(server[0], "abc");
     close(client[0]);
@@ -674,7 +676,7 @@ static void test_local_sockets(void **state) {
 static int setup(void **state) {
     (void)state;
     base = event_base_new();
-    return relay_engine_new(base, &engine);
+    return relay_engine_new(base, ended, &engine);
 }
 
 static int teardown(void **state) {

@@ -16,7 +16,8 @@ static int64_t socket_memory(int fd) {
     uint32_t info[SK_MEMINFO_VARS] = {0};
     socklen_t len = sizeof(info);
     if (getsockopt(fd, SOL_SOCKET, SO_MEMINFO, info, &len) < 0) abort();
-    return (int64_t)info[SK_MEMINFO_RMEM_ALLOC] + info[SK_MEMINFO_WMEM_QUEUED] + info[SK_MEMINFO_FWD_ALLOC] + info[SK_MEMINFO_BACKLOG];
+    return (int64_t)info[SK_MEMINFO_RMEM_ALLOC] + info[SK_MEMINFO_WMEM_QUEUED] + (int32_t)info[SK_MEMINFO_FWD_ALLOC] +
+           info[SK_MEMINFO_BACKLOG]; // what is set aside may be a debt for a moment
 }
 
 static int64_t sockets_memory(const int *fds) {
@@ -69,7 +70,7 @@ static void server(int listener, const struct side *side) {
     _exit(0);
 }
 
-static void ended(struct relay *relay, int error, void *data) { (void)relay, (void)error, (void)data; }
+static void ended(struct relay *relay, int error) { (void)relay, (void)error; }
 
 struct dialled {
     struct event_base *base;
@@ -102,7 +103,7 @@ static void unread(uid_t runner, bool upload) {
 
     lab_start(&lab, runner, runner ? runner : 23456, NULL);
     lab_gate(&lab);
-    assert_int_equal(relay_engine_new(base, &engine), 0);
+    assert_int_equal(relay_engine_new(base, ended, &engine), 0);
     assert_int_equal(pipe(signals), 0);
     assert_int_equal(pipe(sides), 0);
     assert_int_equal(pipe(asks), 0);
@@ -120,7 +121,8 @@ static void unread(uid_t runner, bool upload) {
         assert_non_null(dial_start(base, &loopback, 1, lab_port(listener), &options, dial_over, &dialled));
         event_base_dispatch(base);
         assert_true(dialled.fd >= 0);
-        assert_int_equal(relay_start(engine, &relays[i], sandbox, dialled.fd, NULL, 0, NULL, 0, ended, NULL), 0);
+        relays[i] = (struct relay){0};
+        assert_int_equal(relay_start(engine, &relays[i], sandbox, dialled.fd, NULL, 0, NULL, 0), 0);
     }
     close(sides[1]);
     while (!lab_readable(upload ? signals[0] : sides[0], 0)) event_base_loop(base, EVLOOP_NONBLOCK);
