@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 
 #include "base/mem.h"
+#include "gate/datagram_answers.h"
 #include "gate/state.h"
 
 #define DATAGRAM_QUOTE_MAX 512 // of a datagram, in the error about it
@@ -46,7 +47,7 @@ static void datagram_dns(struct gate *gate, const struct exchange_key *key, cons
     struct datagram_reply *reply = NEW(struct datagram_reply);
     if (!reply) return;
     *reply = (struct datagram_reply){.gate = gate, .key = *key};
-    if (len > GATE_DNS_MAX) len = GATE_DNS_MAX;
+    if (len > DATAGRAM_DNS_MAX) len = DATAGRAM_DNS_MAX;
     if (relayed) dns_front_relay(gate->front, message, len, &reply->key.server, key->port, datagram_answer, reply);
     else dns_front_query(gate->front, message, len, &reply->key.server, datagram_answer, reply);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// DNS answers on their way to the sandbox, as packets for the raw sockets: those of one turn of the loop go out in one call,
-// or as soon as there is no room for more.
+#include "gate/datagram_answers.h"
+
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -9,7 +9,7 @@
 #include "gate/state.h"
 
 #define ANSWERS_COUNT 16
-#define ANSWERS_PACKET (GATE_DNS_MAX + 64) // the longest, with its headers
+#define ANSWERS_PACKET (DATAGRAM_DNS_MAX + 64) // the longest, with its headers
 #define ANSWERS_BYTES (8 * ANSWERS_PACKET)
 
 struct answers {

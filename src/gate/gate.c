@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/random.h"
+#include "gate/datagram_answers.h"
 #include "gate/intercept.h"
 #include "gate/state.h"
 

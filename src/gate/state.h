@@ -40,7 +40,6 @@
 
 #define GATE_BUCKETS 1024        // of the table of pending SYNs
 #define GATE_SYN_MAX 256         // bytes of a held SYN without its data
-#define GATE_DNS_MAX 4096        // bytes of a DNS message over UDP that anybody sends; longer ones are cut and refused
 
 enum gate_time { // milliseconds
     GATE_DIAL_MS = 30000,      // all attempts of one connection
@@ -254,11 +253,6 @@ void datagram_readable(evutil_socket_t fd, short what, void *data);
 // never allows datagrams.
 struct policy_decision datagram_decide(struct gate *gate, struct policy_request *request);
 void datagram_echo(struct gate *gate, const struct ip_packet *request); // an ICMP echo request
-
-// datagram_answers.c: DNS, of at most GATE_DNS_MAX bytes, to a client from the server that it asked
-struct answers *answers_new(struct gate *gate); // NULL: out of memory
-void answers_free(struct answers *answers);
-void answers_add(struct answers *answers, const struct exchange_key *key, const uint8_t *answer, size_t len);
 
 // rejudge.c
 void rejudge_all(struct gate *gate, bool keep_existing, uint32_t *ret_closed, uint32_t *ret_kept);
