@@ -124,7 +124,8 @@ void flow_free_opening(struct flow *flow) {
 
 static bool flow_grow(struct opening *opening) {
     if (opening->size - opening->len >= FLOW_STEP) return true;
-    size_t size = opening->size ? opening->size * 2 : FLOW_STEP;
+    size_t size = opening->size * 2;
+    if (size < opening->len + FLOW_STEP) size = opening->len + FLOW_STEP; // what a request gave back may be short
     uint8_t *bytes = size <= 2 * FLOW_FIRST_MAX ? realloc(opening->bytes, size) : NULL;
     if (!bytes) return false;
     opening->bytes = bytes;

@@ -305,6 +305,40 @@ def test_one_connection_to_several_hosts(box):
     assert flows == [("db.example", zone.PORT_DB), ("mirror.test", 80), ("mirror.test", 80)], flows
 
 
+PIECES = '''import http.client, ssl, time
+proxy = http.client.HTTPConnection("192.0.0.1", 3128, timeout=10)
+proxy.request("GET", "http://mirror.test/1")
+print(proxy.getresponse().read())
+sock = proxy.sock
+sock.sendall(b"CONNECT both.example:443 HTTP/1.1\\r\\nHost: both.example:443\\r\\n\\r\\n")
+print(sock.recv(65536))
+context = ssl.create_default_context()
+context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+context.set_alpn_protocols(["http/1.1"] + ["%%d" %% i * 100 for i in range(10, 10 + %d)])
+here, there = ssl.MemoryBIO(), ssl.MemoryBIO()
+tls = context.wrap_bio(here, there, server_hostname="both.example")
+while True:
+    try:
+        tls.do_handshake()
+        break
+    except ssl.SSLWantReadError:
+        out = there.read()
+        for at in range(0, len(out), 1000):
+            sock.sendall(out[at:at + 1000])
+            time.sleep(0.02)
+        here.write(sock.recv(65536) or exit("closed in the handshake"))
+print(tls.version())
+'''
+
+
+@pytest.mark.parametrize("protocols", [0, 10, 60], ids="hello of {} names".format)
+def test_long_hello_after_a_request_on_the_same_connection(box, protocols):
+    """What a request leaves of the first bytes' memory is little; the hello that follows in pieces has room all the same."""
+    result = run(box, POLICY, "/usr/bin/python3", "-c", PIECES % protocols)
+    assert result.code == 0 and "TLSv1" in result.out, result
+    assert result.reasons(name="both.example") and set(result.reasons(name="both.example")) == {"allowed_name"}, result
+
+
 def test_kept_connection_is_judged_by_where_it_leads(box):
     """Every request to the same host has its address in the log; one that names no host is not the one before."""
     first = get("http://mirror.test/1", "mirror.test", False)
