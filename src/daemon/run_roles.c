@@ -281,6 +281,7 @@ int run_send_rules(struct run *run, struct credentials *credentials, bool keep_e
     credentials_free(run->credentials);
     run->credentials = credentials;
     if (run->roles[ROLE_GATE].pid <= 0) return 0;
+    if (bare && run->role_events[ROLE_GATE]) event_free(TAKE_POINTER(run->role_events[ROLE_GATE])); // of the one that is stopped
     int rc = bare ? run_restart_gate(run, err) : run_give_rules(run, keep_existing, err);
     run_watch(run);
     return rc;

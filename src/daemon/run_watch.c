@@ -152,7 +152,7 @@ static void run_gate_readable(evutil_socket_t fd, short what, void *data) {
     bool busy = run->heard > heard && now - run->heard_us < 2 * RUN_BUSY_US;
     if (run->heard > heard) run->heard_us = now;
     event_assign(event, run->base, busy ? -1 : run->roles[ROLE_GATE].channel, busy ? 0 : EV_READ, run_gate_readable, run);
-    event_add(event, busy ? &moment : NULL);
+    if (event_add(event, busy ? &moment : NULL) < 0) run_role_gone(run, ROLE_GATE); // nobody would hear it
 }
 
 static void run_keeper_readable(evutil_socket_t fd, short what, void *data) {

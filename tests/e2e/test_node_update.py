@@ -114,6 +114,11 @@ def test_credentials_change_and_connections_stay(node):
         assert key() == []
         node.update(sandbox, policy=native("node-two"))
         assert key() == ["second-value"]
+        # That gate is listened to: its answers to updates, and its log.
+        node.update(sandbox, policy=native("node-one"))
+        assert key() == ["first-value"]
+        node.exec(sandbox, "curl -sS -m 5 https://denied.example/")
+        assert any(line["name"] == "denied.example" for line in node.decisions(sandbox)), node.decisions(sandbox)[-5:]
         bare = node.create(network=NAMED)
         answer = node.call("PUT", f"/sandboxes/{bare}/network", {"policy": native("node-one")})
         assert answer.status == 400 and "does not trust" in answer.message, answer
