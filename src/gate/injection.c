@@ -232,7 +232,8 @@ static size_t asks_prepare(struct injections *injections, struct ipc_value_ask *
         struct injection_ask *ask = LIST_ENTRY(node, struct injection_ask, link);
         struct injection_slot *slot = count < IPC_ASKS_MAX ? slot_free(injections) : NULL;
         if (!slot) break; // an answer makes room
-        uint32_t number = injections->ask_number++ * (uint32_t)ARRAY_LENGTH(injections->slots);
+        uint32_t number = injections->ask_number * (uint32_t)ARRAY_LENGTH(injections->slots);
+        injections->ask_number = (injections->ask_number + 1) % (UINT32_MAX / (uint32_t)ARRAY_LENGTH(injections->slots));
         *slot = (struct injection_slot){.ask = ask, .id = number + (uint32_t)(slot - injections->slots),
                                         .rule = ask->wait->injection->values[ask_index(ask)].rule, .open = true};
         questions[count] = (struct ipc_value_ask){.id = slot->id, .rule = slot->rule};

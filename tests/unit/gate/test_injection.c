@@ -260,6 +260,25 @@ static void test_together(void **state) {
     for (size_t i = 0; i < 5; i++) injection_free(askers[i].injection);
 }
 
+// However many questions there were, each answer finds its own.
+static void test_numbers(void **state) {
+    (void)state;
+    gate.injections->ask_number = UINT32_MAX / INJECTION_VALUE_ASKS - 5;
+    for (int i = 0; i < 10; i++) {
+        struct asker first, second;
+        assert_non_null(start(&first, "two.test"));
+        assert_non_null(start(&second, "two.test"));
+        struct ipc_value_ask one = value_asked(), two = value_asked();
+        answer(&two, "second", 1);
+        answer(&one, "first", 1);
+        turn();
+        assert_value(&first, 0, "first");
+        assert_value(&second, 0, "second");
+        injection_free(first.injection);
+        injection_free(second.injection);
+    }
+}
+
 // What came over the channel is not in its buffer any more.
 static void test_wiped(void **state) {
     (void)state;
@@ -684,6 +703,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_values, setup, teardown),
         cmocka_unit_test_setup_teardown(test_together, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_numbers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_wiped, setup, teardown),
         cmocka_unit_test_setup_teardown(test_none, setup, teardown),
         cmocka_unit_test_setup_teardown(test_order, setup, teardown),
