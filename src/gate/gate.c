@@ -51,6 +51,7 @@ void gate_buffers(struct gate *gate) {
 }
 
 void gate_pause(struct gate *gate, bool paused) {
+    if (gate->closing && !paused) return; // also if the log has room again
     gate->paused = paused;
     for (int i = IPC_SOCKET_UDP4; i < IPC_SOCKET_COUNT; i++) gate_watch(gate, gate->socket_events[i], !paused);
     gate_watch_listeners(gate, !paused);
@@ -176,9 +177,13 @@ static void gate_update(struct gate *gate, int fd, int *vault, const struct ipc_
         gate_count_update(gate, &active);
     }
     journal_flush(gate->journal); // what was decided before is told before
-    if (channel_send(gate->channel, IPC_GATE_ACTIVE, &active, sizeof(active), NULL, 0) < 0) {
-        gate_fail(gate, "the answer to a policy update could not be sent");
-    }
+    int rc;
+    struct pollfd main_reads = {.fd = gate->channel, .events = POLLOUT};
+    // Full of records: main reads them within milliseconds.
+    while ((rc = channel_send(gate->channel, IPC_GATE_ACTIVE, &active, sizeof(active), NULL, 0)) == -EAGAIN &&
+           clock_us() - start < GATE_FLUSH_MS * 1000)
+        poll(&main_reads, 1, 100);
+    if (rc < 0) gate_fail(gate, "the answer to a policy update could not be sent");
 }
 
 static void gate_main_readable(evutil_socket_t fd, short what, void *data) {
@@ -417,7 +422,19 @@ static void gate_stop(struct gate *gate) {
     if (gate->journal) gate_send_counters(gate); // the last ones
 }
 
+// What comes from outside: nothing of it is served any more.
+static void gate_forget_events(struct gate *gate) {
+    struct event **events[] = {&gate->rest, &gate->channel_event, &gate->keeper_event};
+    for (size_t i = 0; i < ARRAY_LENGTH(events); i++)
+        if (*events[i]) event_free(TAKE_POINTER(*events[i]));
+    for (int i = 0; i < IPC_SOCKET_COUNT; i++)
+        if (gate->socket_events[i]) event_free(TAKE_POINTER(gate->socket_events[i]));
+    for (size_t i = 0; i < gate->listener_count; i++)
+        if (gate->listeners[i].event) event_free(TAKE_POINTER(gate->listeners[i].event));
+}
+
 static void gate_free(struct gate *gate) {
+    gate_forget_events(gate);
     injection_close(gate);
     intercept_done(gate);
     dns_front_free(gate->front);
@@ -426,23 +443,15 @@ static void gate_free(struct gate *gate) {
     relay_engine_free(gate->relays);
     watcher_free(gate->watcher);
     event_base_loop(gate->base, EVLOOP_NONBLOCK); // what is freed at the end of a turn
-    for (int i = 0; i < IPC_SOCKET_COUNT; i++) {
-        if (gate->socket_events[i]) event_free(gate->socket_events[i]);
+    for (int i = 0; i < IPC_SOCKET_COUNT; i++)
         if (gate->sockets[i] >= 0) close(gate->sockets[i]);
-    }
-    for (size_t i = 0; i < gate->listener_count; i++) {
-        if (gate->listeners[i].event) event_free(gate->listeners[i].event);
-        close(gate->listeners[i].fd);
-    }
+    for (size_t i = 0; i < gate->listener_count; i++) close(gate->listeners[i].fd);
     free(gate->listeners);
     journal_free(gate->journal);
     answers_free(gate->answers);
     if (gate->exchange_sweep) event_free(gate->exchange_sweep);
     free(gate->exchanges);
     limit_done(gate);
-    if (gate->rest) event_free(gate->rest);
-    if (gate->channel_event) event_free(gate->channel_event);
-    if (gate->keeper_event) event_free(gate->keeper_event);
     if (gate->keeper >= 0) close(gate->keeper);
     policy_free(gate->policy);
     if (gate->policy_block) munmap(gate->policy_block, gate->policy_size);
