@@ -28,7 +28,7 @@ static void answers_flush(struct answers *answers) {
     for (size_t at = 0; at < answers->count;) {
         size_t end = at + 1;
         while (end < answers->count && answers->fds[end] == answers->fds[at]) end++;
-        int sent = sendmmsg(answers->fds[at], answers->messages + at, (unsigned)(end - at), 0);
+        int sent = sendmmsg(answers->fds[at], answers->messages + at, (unsigned)(end - at), MSG_DONTWAIT);
         at += sent > 0 ? (size_t)sent : 1; // loss is the network's right: the sandbox asks again
     }
     answers->count = answers->used = 0;

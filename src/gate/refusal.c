@@ -44,6 +44,7 @@ static void refusal_drain(int fd, void *data) {
 
 void refusal_linger(struct flow *flow, const void *bytes, size_t len) {
     flow->state = FLOW_LINGERING;
+    if (flow->opening) flow_forget_events(flow);
     if (flow->upstream >= 0) relay_reset_fd(TAKE_FD(flow->upstream));
     // A refusal is smaller than any empty send buffer. Only behind an answer that is still unread it may not fit: then the end
     // of the connection has to say it, for a reset would take that answer too.
@@ -54,7 +55,6 @@ void refusal_linger(struct flow *flow, const void *bytes, size_t len) {
     }
     struct opening *opening = flow->opening;
     if (opening->connector) connector_cancel(TAKE_POINTER(opening->connector));
-    watch_stop(&opening->back);
     bool ready = watch_start(flow->gate->watcher, &opening->readable, flow->fd, refusal_drain, flow) == 0;
     if (!ready || !flow_deadline(flow, GATE_LINGER_MS)) flow_end(flow, true);
 }
