@@ -75,6 +75,14 @@ static int reap(int status, long command) {
     }
 }
 
+// The command has been executed, or not: the other end of this pipe says so, or closes. False: penstock has ended.
+static bool executed(int failed, int status) {
+    struct pollfd ready[] = {{.fd = failed, .events = POLLIN}, {.fd = status}};
+    do CALL(SYS_ppoll, ready, 2, 0, 0, MASK_BYTES);
+    while (!ready[0].revents && !ready[1].revents);
+    return !ready[1].revents;
+}
+
 // Standard error was lent to bubblewrap's messages; all but 0, 1, 2 and the status socket is closed.
 static void settle_descriptors(int status, int error) {
     if (error >= 0)
@@ -112,6 +120,8 @@ static int run(int argc, char **argv, char **environment) {
     CALL(SYS_close, failed[1]);
     if (command < 0)
         error = (int)-command;
+    else if (!executed(failed[0], status))
+        return 125;
     else if (CALL(SYS_read, failed[0], &error, sizeof(error)) != sizeof(error))
         error = 0;
     CALL(SYS_close, failed[0]);
