@@ -80,7 +80,7 @@ static int place_descriptors(const struct tool *tool, int words) {
 #define MFD_EXEC 0x0010U // has to be asked for where vm.memfd_noexec is 1; Linux before 6.3 lacks it
 #endif
 
-static int sealed_copy(const char *name, const char *path) {
+static int sealed_copy(const char *name, const char *path, struct stat *ret_file) {
     struct stat st;
     AUTO_CLOSE int file = open(path, O_RDONLY | O_CLOEXEC);
     AUTO_CLOSE int copy = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_EXEC);
@@ -92,19 +92,31 @@ static int sealed_copy(const char *name, const char *path) {
         done += n;
     }
     if (fcntl(copy, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) return -1;
-    return TAKE_FD(copy);
+    *ret_file = st;
+    return fcntl(copy, F_DUPFD_CLOEXEC, TOOL_HIGH);
 }
 
-static int copy_ahead = -1; // of the next program that is run sealed
+static struct { // of the next program that is run sealed
+    int copy;
+    struct stat file;
+} ahead = {.copy = -1};
 
 void tool_ahead(const char *name) {
     char path[64];
-    if (copy_ahead < 0 && find_program(name, path)) copy_ahead = sealed_copy(name, path);
+    if (ahead.copy < 0 && find_program(name, path)) ahead.copy = sealed_copy(name, path, &ahead.file);
+}
+
+static bool is_ahead(const char *path) {
+    struct stat now;
+    const struct stat *then = &ahead.file;
+    return ahead.copy >= 0 && stat(path, &now) == 0 && now.st_dev == then->st_dev && now.st_ino == then->st_ino &&
+           now.st_size == then->st_size && now.st_ctim.tv_sec == then->st_ctim.tv_sec && now.st_ctim.tv_nsec == then->st_ctim.tv_nsec;
 }
 
 // Returns if that cannot be; the program itself is as good then.
 static void execute_sealed(const struct tool *tool, const char *path) {
-    int copy = copy_ahead >= 0 ? copy_ahead : sealed_copy(tool->argv[0], path);
+    struct stat file;
+    int copy = is_ahead(path) ? ahead.copy : sealed_copy(tool->argv[0], path, &file);
     if (copy >= 0) execveat(copy, "", tool->argv, tool->environment, AT_EMPTY_PATH);
 }
 
@@ -255,7 +267,7 @@ int tool_run(const struct tool *tool, struct error *err) {
     pid_t pid = fork();
     if (pid == 0) run_child(&running);
     int r = pid < 0 ? -errno : 0;
-    if (tool->sealed && copy_ahead >= 0) close(TAKE_FD(copy_ahead)); // once only: by the next time the program may be another one
+    if (tool->sealed && ahead.copy >= 0) close(TAKE_FD(ahead.copy)); // once only
     close(running.words[1]);
     close(running.faults[1]);
     if (r == 0) r = await_end(&running, pid, &status);
