@@ -129,19 +129,22 @@ static struct gate_ask *value_ready(struct list *node) {
 // As many of those that are ready as go in one message. Their number, or negative errno of channel_send.
 static int send_values(struct vault_gate *gate) {
     struct ipc_value answer;
-    size_t size = 0, len = 0;
+    size_t size = 0, first = 0, len = 0;
     int count = 0, left;
     LIST_FOREACH (&gate->asks, node) {
         const struct gate_ask *ask = value_ready(node);
         if (!ask) continue;
         size_t more = value_size(gate, ask);
         if (count > 0 && size + more > IPC_VALUES_SIZE) break;
+        if (count++ == 0) first = more;
         size += more;
-        count++;
     }
     if (count == 0) return 0;
     uint8_t *bytes = secure_new(size);
-    if (!bytes) count = 1; // it is told so
+    if (!bytes) { // one at a time then; without memory for that it is told so
+        bytes = count > 1 ? secure_new(first) : NULL;
+        count = 1;
+    }
     left = count;
     LIST_FOREACH (&gate->asks, node) {
         const struct gate_ask *ask = value_ready(node);
@@ -236,7 +239,8 @@ static int gate_message(struct vault_gate *gate, const struct channel_message *m
     }
     if (message->type != IPC_VALUE_ASK) return -EBADMSG;
     memcpy(values, message->body, message->length);
-    int r = 0;
+    size_t room = VAULT_GATE_ASKS_MAX - gate->ask_count;
+    int r = message->length / sizeof(values[0]) <= room ? 0 : -EBADMSG;
     for (size_t i = 0; r == 0 && i < message->length / sizeof(values[0]); i++)
         r = gate_ask(gate, message->type, values[i].id, values[i].rule);
     return r;
@@ -316,7 +320,7 @@ void vault_gates_changed(struct list *gates, const struct secret *secret) {
             struct vault_rule *rule = &gate->rules->rules[i];
             if (rule->secret == secret && rule->given) any = rule->changed = true;
         }
-        if (any && !gate->closing) gate_flush(gate);
+        if (any && !gate->closing && !gate->reading) gate_flush(gate);
     }
 }
 
