@@ -321,6 +321,11 @@ static int run_restart_role(struct run *run, enum role_kind dead, struct error *
     return error_set(err, -EIO, "the %s process of the sandbox died", role_name(dead));
 }
 
+static bool run_has_keeper(const struct run *run) {
+    struct pollfd end = {.fd = run->roles[ROLE_KEEPER].channel};
+    return poll(&end, 1, 0) == 0; // else POLLHUP
+}
+
 void run_restart(struct run *run, enum role_kind dead) {
     struct error err = {0};
     int rc = -EIO;
@@ -334,6 +339,9 @@ void run_restart(struct run *run, enum role_kind dead) {
         while (role_has_ended(rc) && run_count_restart(run));
     }
     if (rc == 0) return;
+    // A gate ends with its keeper, and we may have heard of that first.
+    if (dead == ROLE_GATE && !run_has_keeper(run)) dead = ROLE_KEEPER;
+    if (dead == ROLE_KEEPER) error_set(&err, rc, "the %s process of the sandbox died", role_name(dead));
     if (dead == ROLE_VAULT) { // requests to bound hosts fail, everything else goes on
         fprintf(stderr, "penstock: %s; the sandbox's requests get no credentials from here\n", err.text);
         role_stop(&run->roles[ROLE_VAULT], 0);

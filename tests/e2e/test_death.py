@@ -282,6 +282,21 @@ def test_log_that_nobody_reads(box):
     assert_nothing_left(before)
 
 
+def test_keeper_is_missed_when_its_gate_was_missed_first(box):
+    """Nothing would answer the sandbox's connections then: they are refused, and do not hang."""
+    run = Run(box, "rest")
+    gate, keeper = run.pid("gate"), run.pid("keeper")
+    run.process.send_signal(signal.SIGSTOP)
+    for pid in (gate, keeper):
+        os.kill(pid, signal.SIGKILL)
+        time.sleep(0.2)
+    run.process.send_signal(signal.SIGCONT)
+    time.sleep(0.3)
+    reached, code, err = run.end()
+    assert code == 3 and reached[:2] == ["ConnectionRefusedError"] * 2, (reached, code, err)
+    assert "the keeper process of the sandbox died" in err, err
+
+
 # ---- many ----
 
 def test_many_sandboxes_leave_no_trace(box):
