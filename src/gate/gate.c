@@ -23,7 +23,7 @@
 #include "gate/state.h"
 
 #define GATE_START_MS 10000
-#define GATE_FLUSH_MS 10000 // main reads at once unless it is stopped; if it ends, the wait ends too
+#define GATE_FLUSH_MS 10000 // main reads within milliseconds unless it is stopped; if it ends, the wait ends too
 #define GATE_REST_US 100000
 #define GATE_LARGE_MAX 16 // connections that may have large buffers at a time
 #define GATE_LARGE_AGAIN 8
