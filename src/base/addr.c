@@ -93,10 +93,21 @@ int addr_parse(const char *text, size_t len, struct addr *ret_addr) {
     return 0;
 }
 
+// What inet_ntop writes, without its printf: each line of a log has one.
+static const char *format_ipv4(const uint8_t bytes[4], char buf[ADDR_TEXT_SIZE]) {
+    char *out = buf;
+    for (int i = 0; i < 4; i++) {
+        if (bytes[i] >= 100) *out++ = (char)('0' + bytes[i] / 100);
+        if (bytes[i] >= 10) *out++ = (char)('0' + bytes[i] / 10 % 10);
+        *out++ = (char)('0' + bytes[i] % 10);
+        *out++ = i < 3 ? '.' : '\0';
+    }
+    return buf;
+}
+
 const char *addr_format(const struct addr *addr, char buf[ADDR_TEXT_SIZE]) {
-    if (addr->family == ADDR_NONE ||
-        !inet_ntop(addr->family == ADDR_IPV4 ? AF_INET : AF_INET6, addr->bytes, buf, ADDR_TEXT_SIZE))
-        snprintf(buf, ADDR_TEXT_SIZE, "-");
+    if (addr->family == ADDR_IPV4) return format_ipv4(addr->bytes, buf);
+    if (addr->family == ADDR_NONE || !inet_ntop(AF_INET6, addr->bytes, buf, ADDR_TEXT_SIZE)) snprintf(buf, ADDR_TEXT_SIZE, "-");
     // RFC 5952 5: the mixed form is for known prefixes; the C library also uses it below ::/96, where it hides the input.
     static const uint8_t zero[12];
     const uint8_t *low = addr->bytes + 12;
@@ -198,6 +209,7 @@ const char *addr_prefix_format(const struct addr_prefix *prefix, char buf[ADDR_T
 bool addr_prefix_contains(const struct addr_prefix *prefix, const struct addr *addr) {
     if (prefix->addr.family != addr->family || addr->family == ADDR_NONE) return false;
     unsigned whole = prefix->length / 8u, rest = prefix->length % 8u;
+    if (whole > 0 && prefix->addr.bytes[0] != addr->bytes[0]) return false; // nearly all that do not
     if (memcmp(prefix->addr.bytes, addr->bytes, whole) != 0) return false;
     if (rest == 0) return true;
     return ((prefix->addr.bytes[whole] ^ addr->bytes[whole]) & (uint8_t)(0xff00u >> rest)) == 0;

@@ -86,8 +86,11 @@ static void decision_log_credentials(const struct ipc_decision *record, const st
     struct policy_credential_request request = {.host = record->name};
     size_t count = policy && record->credentials ? policy_credentials(policy, &request, bound) : 0;
     CLEANUP(buf_done) struct buf names = BUF_INIT;
-    for (size_t i = 0; i < count; i++)
-        if (record->credentials & 1U << i) buf_printf(&names, "%s%s", names.len ? ", " : "", bound[i].name);
+    for (size_t i = 0; i < count; i++) {
+        if (!(record->credentials & 1U << i)) continue;
+        if (names.len) buf_append(&names, ", ", 2);
+        buf_append(&names, bound[i].name, strlen(bound[i].name));
+    }
     if (names.len) decision_log_string(line, "credential", names.data);
     line->failed |= names.failed;
 }

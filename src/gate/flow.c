@@ -193,7 +193,7 @@ static void flow_timer(evutil_socket_t fd, short what, void *data) {
 }
 
 void flow_authority(const struct flow *flow, const char *host, char ret_text[FLOW_AUTHORITY_SIZE]) {
-    if (flow->port == 443) snprintf(ret_text, FLOW_AUTHORITY_SIZE, "%s", host);
+    if (flow->port == 443) memcpy(ret_text, host, strlen(host) + 1); // a name: shorter than NAME_SIZE
     else snprintf(ret_text, FLOW_AUTHORITY_SIZE, "%s:%u", host, flow->port);
 }
 

@@ -27,22 +27,27 @@ void http_request_body(struct http_relay *http, struct evbuffer *to) {
 // ---- sending ----
 
 // The log has one line for each request: this one, or that of its refusal. injection: NULL where nothing is opened.
-static void http_request_begin(struct http_relay *http, const struct injection *injection) {
+static void http_request_begin(struct http_relay *http, const struct policy_decision *decision, const struct injection *injection) {
     struct gate *gate = http->flow->gate;
     struct policy_request request = http_relay_reached(http);
-    struct policy_decision decision = policy_decide(gate->policy, &request);
     const struct journal_note note = {
         .credentials = injection ? injection_places(gate, intercept_host(http->flow), injection) : 0};
-    flow_noted(http->flow, &request, &decision, &note);
+    flow_noted(http->flow, &request, decision, &note);
     http->state = HTTP_RELAY_EXCHANGE;
     http->server_eof = http->answer_begun = false;
     http->interim = 0;
 }
 
-static void http_request_send(struct http_relay *http) {
-    http_request_begin(http, NULL);
+static void http_request_send(struct http_relay *http, const struct policy_decision *decision) {
+    http_request_begin(http, decision, NULL);
     if (evbuffer_add_buffer(stream_output(http->server), http->outgoing) < 0) flow_end(http->flow, true);
     else http_request_body(http, stream_output(http->server));
+}
+
+static void http_request_reached(struct http_relay *http) {
+    struct policy_decision decision = http_relay_rejudge(http->flow);
+    if (decision.verdict == POLICY_ALLOW) http_request_send(http, &decision);
+    else http_relay_refuse_reason(http, POLICY_POLICY_CHANGED);
 }
 
 static void http_request_connected(int fd, const struct addr *peer, const struct policy_decision *denied, void *data) {
@@ -56,8 +61,7 @@ static void http_request_connected(int fd, const struct addr *peer, const struct
     } else {
         http->flow->peer = *peer;
         if (!http_relay_take_server(http, fd)) flow_end(http->flow, true);
-        else if (http_relay_rejudge(http->flow).verdict != POLICY_ALLOW) http_relay_refuse_reason(http, POLICY_POLICY_CHANGED);
-        else http_request_send(http);
+        else http_request_reached(http);
     }
     if (!http->dead) http_relay_balance(http);
 }
@@ -66,8 +70,9 @@ static void http_request_connect(struct http_relay *http, const struct policy_de
     struct flow *flow = http->flow;
     const char *claimed = flow->dialled ? NULL : decision->name; // NULL: the destination itself
     bool kept = http->server && strcmp(http->server_name, claimed ? claimed : "") == 0;
-    if (kept && http_relay_rejudge(flow).verdict == POLICY_ALLOW) {
-        http_request_send(http);
+    struct policy_decision now = kept ? http_relay_rejudge(flow) : *decision;
+    if (kept && now.verdict == POLICY_ALLOW) {
+        http_request_send(http, &now);
         http->reused = true;
         return;
     }
@@ -110,7 +115,7 @@ static uint8_t *http_request_assemble(struct http_relay *http, const uint8_t *by
 
 // The head was read before its values were asked for, and nothing since: it is the same, read once more. True: the
 // injection was taken, for the response.
-static bool http_request_inject(struct http_relay *http, struct injection *injection) {
+static bool http_request_inject(struct http_relay *http, const struct policy_decision *decision, struct injection *injection) {
     struct evbuffer *input = stream_input(http->client);
     struct http1_head head;
     const uint8_t *bytes = evbuffer_pullup(input, -1);
@@ -127,7 +132,7 @@ static bool http_request_inject(struct http_relay *http, struct injection *injec
     }
     bool kept = http->scrub != NULL;
     intercept_carries(http->flow, injection);
-    http_request_begin(http, injection);
+    http_request_begin(http, decision, injection);
     good = stream_push_secret(http->server, secret, len, vault_client_wipe, secret);
     if (good) good = evbuffer_add_buffer(stream_output(http->server), http->outgoing) == 0;
     if (!good) flow_end(http->flow, true);
@@ -137,13 +142,14 @@ static bool http_request_inject(struct http_relay *http, struct injection *injec
 static void http_request_injected(int status, struct injection *injection, void *data) {
     struct http_relay *http = data;
     http->wait = NULL;
-    bool kept = false, allowed = http_relay_rejudge(http->flow).verdict == POLICY_ALLOW; // the policy may be another one by now
+    struct policy_decision decision = http_relay_rejudge(http->flow); // the policy may be another one by now
+    bool kept = false;
     if (status < 0) http_relay_unbound(http, status);
-    else if (!allowed) http_relay_refuse_reason(http, POLICY_POLICY_CHANGED);
+    else if (decision.verdict != POLICY_ALLOW) http_relay_refuse_reason(http, POLICY_POLICY_CHANGED);
     else if (!http->server && http->reused) flow_end(http->flow, false); // it ended meanwhile: the client tries again
     else if (!http->server) http_relay_unreachable(http);
     else if (http->upgrade && injection_scrubs(injection)) http_relay_refuse_reason(http, POLICY_PROTOCOL_DENIED);
-    else kept = http_request_inject(http, injection);
+    else kept = http_request_inject(http, &decision, injection);
     if (!kept) injection_free(injection);
     if (!http->dead) http_relay_balance(http);
 }

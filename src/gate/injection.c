@@ -13,6 +13,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "gate/injection_channel.h"
 
@@ -25,7 +26,7 @@ struct injection_ask {
 struct injection_wait {
     struct list link;
     struct injections *injections;
-    struct event *timer;
+    uint64_t until_us;           // fails then, or has nothing to wait for
     injection_done *done;
     void *data;
     int status;                  // that the deadline stands for
@@ -136,7 +137,6 @@ static void wait_free(struct injection_wait *wait) {
     }
     list_remove(&wait->link);
     wait->injections->wait_count--;
-    if (wait->timer) event_free(wait->timer);
     injection_free(wait->injection);
     free(wait);
 }
@@ -154,10 +154,23 @@ static void wait_end(struct injection_wait *wait, int status) {
     done(status, injection, data);
 }
 
-static void wait_over(evutil_socket_t fd, short what, void *data) {
-    (void)fd, (void)what;
-    struct injection_wait *wait = data;
-    wait_end(wait, wait->status);
+static struct injection_wait *wait_first(const struct injections *injections) {
+    struct list *first = injections->waits.next;
+    return list_empty(&injections->waits) ? NULL : LIST_ENTRY(first, struct injection_wait, link);
+}
+
+// They are in the order of their deadlines, for each that waits for the vault has as long.
+static bool waits_watch(struct injections *injections) {
+    const struct injection_wait *first = wait_first(injections);
+    uint64_t now = clock_us(), left = first && first->until_us > now ? first->until_us - now : 0;
+    struct timeval after = {.tv_sec = (time_t)(left / 1000000), .tv_usec = (suseconds_t)(left % 1000000)};
+    return !first || event_add(injections->deadline, &after) == 0;
+}
+
+void injection_overdue(struct injections *injections) {
+    uint64_t now = clock_us();
+    for (struct injection_wait *first; (first = wait_first(injections)) && first->until_us <= now;) wait_end(first, first->status);
+    waits_watch(injections);
 }
 
 static void wait_ask(struct injection_wait *wait, size_t index) {
@@ -177,7 +190,7 @@ struct injection_wait *injection_start(struct gate *gate, const char *host, cons
     if (!wait) return NULL;
     size_t count = policy_credentials(gate->policy, &request, credentials);
     *wait = (struct injection_wait){.injections = injections, .done = done, .data = data, .missing = count};
-    list_append(&injections->waits, &wait->link);
+    list_init(&wait->link);
     injections->wait_count++;
     for (size_t i = 0; i < count; i++) {
         wait->asks[i].wait = wait;
@@ -185,15 +198,16 @@ struct injection_wait *injection_start(struct gate *gate, const char *host, cons
     }
     bool asks = count > 0 && injection_channel_up(injections);
     wait->status = count == 0 ? 0 : asks ? -ETIMEDOUT : -EPIPE;
-    struct timeval deadline = {.tv_sec = asks ? INJECTION_ANSWER_MS / 1000 : 0};
+    wait->until_us = clock_us() + (asks ? INJECTION_ANSWER_MS * UINT64_C(1000) : 0);
     wait->injection = injection_new(credentials, count);
-    wait->timer = evtimer_new(gate->base, wait_over, wait);
-    if (!wait->injection || !wait->timer || event_add(wait->timer, &deadline) < 0) {
+    bool alone = list_empty(&injections->waits);
+    // What has nothing to wait for is told so by the next turn of the loop: it is before all others.
+    list_append(asks ? &injections->waits : injections->waits.next, &wait->link);
+    if (!wait->injection || ((alone || !asks) && !waits_watch(injections)) || (asks && !injection_channel_soon(injections))) {
         wait_free(wait);
         return NULL;
     }
     for (size_t i = 0; asks && i < count; i++) wait_ask(wait, i);
-    if (asks) event_active(injections->soon, EV_WRITE, 0);
     return wait;
 }
 

@@ -13,7 +13,6 @@
 
 #include "base/mem.h"
 
-#define CHANNEL_BATCH 64 // messages of one turn of the loop
 #define CHANNEL_RENEWAL_S 60
 #define CHANNEL_REPORT_S 1
 
@@ -81,21 +80,20 @@ static int channel_message(struct injections *injections, const struct channel_m
     return 0;
 }
 
+// One message: as a rule there is no other, and the loop tells of those that are.
 static void channel_readable(evutil_socket_t fd, short what, void *data) {
     (void)what;
     struct injections *injections = data;
-    int r = 0;
-    for (int i = 0; i < CHANNEL_BATCH && r >= 0; i++) {
-        struct channel_message message;
-        r = channel_receive(fd, injections->buffer, CHANNEL_SIZE, &message);
-        if (r == 0) r = -EPIPE;
-        if (r < 0) break;
+    struct channel_message message;
+    int r = channel_receive(fd, injections->buffer, CHANNEL_SIZE, &message);
+    if (r == 0) r = -EPIPE;
+    if (r > 0) {
         channel_message_close(&message);
         r = channel_message(injections, &message);
         explicit_bzero(injections->buffer, sizeof(struct ipc_header) + message.length);
     }
     if (r == 0 || r == -EAGAIN) {
-        injection_channel_flush(injections);
+        if (!list_empty(&injections->queue)) injection_channel_soon(injections);
         return;
     }
     explicit_bzero(injections->buffer, CHANNEL_SIZE);
@@ -115,6 +113,16 @@ void injection_channel_flush(struct injections *injections) {
     if (r == 0) return;
     // The reader will see its end, and tell everybody.
     shutdown(injections->channel, SHUT_RDWR);
+}
+
+bool injection_channel_soon(struct injections *injections) {
+    static const struct timeval next_turn = {0};
+    return event_pending(injections->soon, EV_TIMEOUT, NULL) || event_add(injections->soon, &next_turn) == 0;
+}
+
+static void channel_overdue(evutil_socket_t fd, short what, void *data) {
+    (void)fd, (void)what;
+    injection_overdue(data);
 }
 
 static void channel_renewal(evutil_socket_t fd, short what, void *data) {
@@ -142,8 +150,9 @@ int injection_prepare(struct gate *gate, struct error *err) {
     injections->renewal = event_new(gate->base, -1, EV_PERSIST, channel_renewal, injections);
     injections->report = event_new(gate->base, -1, 0, channel_report, injections);
     injections->soon = event_new(gate->base, -1, 0, channel_writable, injections);
-    if (injections->buffer && injections->renewal && injections->report && injections->soon && event_add(injections->renewal, &every) == 0)
-        return 0;
+    injections->deadline = event_new(gate->base, -1, 0, channel_overdue, injections);
+    bool made = injections->buffer && injections->renewal && injections->report && injections->soon && injections->deadline;
+    if (made && event_add(injections->renewal, &every) == 0) return 0;
     injection_close(gate);
     return error_set(err, -ENOMEM, "out of memory");
 }
@@ -182,6 +191,7 @@ void injection_close(struct gate *gate) {
     if (injections->renewal) event_free(injections->renewal);
     if (injections->report) event_free(injections->report);
     if (injections->soon) event_free(injections->soon);
+    if (injections->deadline) event_free(injections->deadline);
     vault_client_wipe(injections->buffer);
     free(injections);
 }

@@ -13,8 +13,6 @@
 #include "vault/template.h"
 #include "vault/vault.h"
 
-#define GATE_BATCH 32 // questions read in one turn of the loop
-
 struct vault_gate {
     struct list link;
     struct leaf_cache *leaves;
@@ -256,21 +254,19 @@ static void gate_free(struct vault_gate *gate) {
     free(gate);
 }
 
-// False: the gate is gone, or sends what no gate sends.
+// One message: as a rule there is no other, and the loop tells of those that are. False: the gate is gone, or sends what no
+// gate sends.
 static bool gate_read(struct vault_gate *gate) {
-    for (int i = 0; i < GATE_BATCH; i++) {
-        struct channel_message message;
-        if (gate->ask_count >= VAULT_GATE_ASKS_MAX) {
-            event_del(gate->readable); // until one is answered
-            return true;
-        }
-        int r = channel_receive(gate->channel, gate->buffer, sizeof(gate->buffer), &message);
-        if (r == -EAGAIN) return true;
-        if (r <= 0) return false;
-        channel_message_close(&message);
-        if (gate_message(gate, &message) < 0) return false;
+    struct channel_message message;
+    if (gate->ask_count >= VAULT_GATE_ASKS_MAX) {
+        event_del(gate->readable); // until one is answered
+        return true;
     }
-    return true;
+    int r = channel_receive(gate->channel, gate->buffer, sizeof(gate->buffer), &message);
+    if (r == -EAGAIN) return true;
+    if (r <= 0) return false;
+    channel_message_close(&message);
+    return gate_message(gate, &message) == 0;
 }
 
 static void gate_readable(evutil_socket_t fd, short what, void *data) {

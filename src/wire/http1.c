@@ -100,8 +100,10 @@ static bool parse_head(struct http1 *http1, const uint8_t *bytes, struct http1_h
 static enum wire_result scan(struct http1 *http1, const uint8_t *bytes, size_t len) {
     if (len > HTTP1_HEAD_MAX) len = HTTP1_HEAD_MAX;
     enum http1_line state = (enum http1_line)http1->state;
-    while (http1->scanned < len && state != HTTP1_LINE_DONE && state != HTTP1_LINE_BAD)
-        state = http1_line_next(state, bytes[http1->scanned++]);
+    while (http1->scanned < len && state != HTTP1_LINE_DONE && state != HTTP1_LINE_BAD) {
+        http1->scanned += http1_line_run(state, bytes + http1->scanned, len - http1->scanned);
+        if (http1->scanned < len) state = http1_line_next(state, bytes[http1->scanned++]);
+    }
     http1->state = state;
     if (state == HTTP1_LINE_DONE) return WIRE_OK;
     return state == HTTP1_LINE_BAD || http1->scanned == HTTP1_HEAD_MAX ? WIRE_BAD : WIRE_MORE;

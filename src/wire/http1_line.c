@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "wire/http1_line.h"
 
-#include <string.h>
-
 bool http1_line_is_token(uint8_t byte) {
     if ((byte >= '0' && byte <= '9') || (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z')) return true;
-    return byte != 0 && strchr("!#$%&'*+-.^_`|~", byte) != NULL;
+    switch (byte) {
+    case '!': case '#': case '$': case '%': case '&': case '\'': case '*': case '+':
+    case '-': case '.': case '^': case '_': case '`': case '|': case '~':
+        return true;
+    default:
+        return false;
+    }
 }
 
 // Field values and reason phrases: no control byte but the tab; obs-text may be.
@@ -14,6 +18,15 @@ static bool is_text(uint8_t byte) { return byte == '\t' || (byte >= ' ' && byte 
 static enum http1_line text_next(enum http1_line state, uint8_t byte) {
     if (byte == '\r') return HTTP1_LINE_END;
     return is_text(byte) ? state : HTTP1_LINE_BAD;
+}
+
+size_t http1_line_run(enum http1_line state, const uint8_t *bytes, size_t len) {
+    size_t run = 0;
+    if (state == HTTP1_LINE_FIRST || state == HTTP1_LINE_VALUE)
+        while (run < len && is_text(bytes[run])) run++;
+    if (state == HTTP1_LINE_NAME)
+        while (run < len && http1_line_is_token(bytes[run])) run++;
+    return run;
 }
 
 enum http1_line http1_line_next(enum http1_line state, uint8_t byte) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum http1_line {
@@ -19,5 +20,7 @@ enum http1_line {
 
 // The state after byte.
 enum http1_line http1_line_next(enum http1_line state, uint8_t byte);
+// How many of these bytes leave the state as it is: they need not be given to http1_line_next.
+size_t http1_line_run(enum http1_line state, const uint8_t *bytes, size_t len);
 // RFC 9110 5.6.2.
 bool http1_line_is_token(uint8_t byte);
