@@ -125,6 +125,7 @@ static void at_call(pid_t pid) {
     strike.struck = true;
     if (strike.error) {
         strike.failing = true;
+        let_go(); // it lives on, and so does what it starts
         set_call(pid, -1);
     } else {
         kill(pid, SIGKILL);
@@ -154,6 +155,7 @@ static bool waits(pid_t pid, int event) {
         if (event == PTRACE_EVENT_VFORK) strike.shares = (pid_t)child;
         if (event == PTRACE_EVENT_VFORK && strike.held == (pid_t)child) let_go();
     }
+    if (strike.struck && strike.error) return false;
     bool stops = event == PTRACE_EVENT_EXEC || (event == PTRACE_EVENT_STOP && pid != strike.shares);
     if (!stops || pid == strike.target || strike.held || !(strike.starting || strike.struck) || !is_child_of_target(pid)) return false;
     strike.held = pid;
