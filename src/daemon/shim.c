@@ -108,7 +108,7 @@ static int shim_create(struct shim *shim, const char *folder, struct error *err)
         .id = spec->id, .folder = folder, .layers = spec->layers, .layer_count = spec->layer_count, .argv = spec->argv,
         .environment = spec->environment, .placeholders = shim->run.placeholders, .trust = shim->run.spec.trust,
         .cwd = spec->cwd, .user = spec->user, .hostname = spec->id, .memory_bytes = spec->memory_bytes,
-        .cpu_millis = spec->cpu_millis, .pids_max = spec->pids_max, .stdio = {-1, -1, -1},
+        .cpu_millis = spec->cpu_millis, .pids_max = spec->pids_max, .stdio = {-1, -1, -1}, .early = true,
     };
     return sandbox_container_create(&container, shim->run.user_namespace, shim->run.net_namespace, &shim->container, err);
 }
@@ -244,6 +244,7 @@ int shim_main(char *folder, uint32_t users) {
     if (rc == 0) rc = shim_start_command(&shim, &err);
     prctl(PR_SET_PDEATHSIG, 0);
     if (rc == 0) rc = shim_welcome(&shim, SHIM_CHANNEL, &err); // which fails if the daemon died before
+    if (rc == 0) rc = sandbox_container_settle(shim.container, &err);
     if (rc == 0) event_base_dispatch(shim.run.base);
     if (rc == 0) shim_say_end(&shim);
     shim_end(&shim);

@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/inotify.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -29,6 +30,7 @@
 #include "sandbox/tree.h"
 #include "sandbox/user_map.h"
 
+#define PID_FILE CONTAINER_BUNDLE "/pid" // crun writes it
 #define END_TIMEOUT_MS 10000
 #define CLEAN_TIMEOUT_MS 3000 // for a crun whose caller was killed
 
@@ -99,6 +101,8 @@ static int make_folders(const struct sandbox_container_spec *spec, struct error 
     for (size_t i = 0; i < ARRAY_LENGTH(parts); i++)
         if (mkdirat(folder, parts[i], 0700) < 0)
             return error_set(err, -errno, "\"%s/%s\" cannot be made: %s", spec->folder, parts[i], strerror(errno));
+    AUTO_CLOSE int pid = openat(folder, PID_FILE, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600); // to be watched
+    if (pid < 0) return error_set(err, -errno, "\"%s/%s\" cannot be made: %s", spec->folder, PID_FILE, strerror(errno));
     AUTO_CLOSE int disk = openat(folder, CONTAINER_DISK, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (disk < 0 || fchown(disk, CONTAINER_DISK_BASE, CONTAINER_DISK_BASE) < 0)
         return error_set(err, -errno, "the sandbox's disk cannot be made: %s", strerror(errno));
@@ -110,10 +114,25 @@ static int enter_root(void *data, struct error *err) { return container_root_ent
 static int run_crun(struct sandbox_container *container, struct container_plan *plan, const int fds[5], struct error *err) {
     char bundle[4096], pid[4096];
     snprintf(bundle, sizeof(bundle), "--bundle=%s/" CONTAINER_BUNDLE, container->folder);
-    snprintf(pid, sizeof(pid), "--pid-file=%s/" CONTAINER_BUNDLE "/pid", container->folder);
+    snprintf(pid, sizeof(pid), "--pid-file=%s/" PID_FILE, container->folder);
     char run[] = "run", detach[] = "--detach", preserve[] = "--preserve-fds=5";
     char *const arguments[] = {run, detach, preserve, bundle, pid, container->id, NULL};
     return container_call(container, arguments, fds, 5, enter_root, plan, err);
+}
+
+// Its own processes take a while to end after it has written the number of the container's, the last that it does.
+static int await_crun(struct sandbox_container *container, bool early, struct error *err) {
+    char path[4096];
+    struct error ignored;
+    snprintf(path, sizeof(path), "%s/" PID_FILE, container->folder);
+    AUTO_CLOSE int written = early ? inotify_init1(IN_CLOEXEC | IN_NONBLOCK) : -1;
+    if (written >= 0 && inotify_add_watch(written, path, IN_CLOSE_WRITE) < 0) close(TAKE_FD(written));
+    if (tool_await(container->crun, written) && container_child(path, NULL, &container->pid, &container->pidfd, &ignored) == 0) {
+        tool_leaves(container->crun, container->pid);
+        return 0;
+    }
+    int r = sandbox_container_settle(container, err);
+    return r < 0 ? r : container_child(path, NULL, &container->pid, &container->pidfd, err);
 }
 
 static int launch(struct sandbox_container *container, struct container_plan *plan, struct error *err) {
@@ -129,10 +148,7 @@ static int launch(struct sandbox_container *container, struct container_plan *pl
     }
     close(pair[1]);
     close(plan->words);
-    if (r < 0) return r;
-    char path[4096];
-    snprintf(path, sizeof(path), "%s/" CONTAINER_BUNDLE "/pid", container->folder);
-    r = container_child(path, NULL, &container->pid, &container->pidfd, err);
+    if (r == 0) r = await_crun(container, plan->spec->early, err);
     if (r == 0) r = container_await(container->status, err);
     return r == 0 ? container_verify(container->pid, 0, plan->net_namespace, err) : r;
 }
@@ -256,7 +272,7 @@ int sandbox_container_open(const char *id, const char *folder, struct sandbox_co
     if (r == 0) r = check_folder(folder, err);
     if (r < 0) return r;
     r = container_new(id, folder, &container);
-    snprintf(path, sizeof(path), "%s/" CONTAINER_BUNDLE "/pid", folder);
+    snprintf(path, sizeof(path), "%s/" PID_FILE, folder);
     if (r < 0) error_set(err, r, "out of memory");
     if (r == 0) r = take_lock(folder, LOCK_SH, 0, &container->lock, err);
     if (r == 0) r = container_child(path, id, &container->pid, &container->pidfd, err);
@@ -345,6 +361,7 @@ void sandbox_container_free(struct sandbox_container *container) {
     if (!container) return;
     mem_close_pointer(&container->status); // an init that waits for its release ends
     container->status = -1;
+    if (container->crun) tool_stop(TAKE_POINTER(container->crun));
     cgroup_kill(container->id);
     if (container->pidfd >= 0) sandbox_container_signal(container, SIGKILL);
     for (size_t i = 0; i < container->command_count; i++) reap(container->commands[i]);

@@ -42,9 +42,16 @@ static int enter_call(void *data, struct error *err) {
     return r < 0 ? error_set(err, r, "the cgroups of version 2 cannot be put aside for crun: %s", strerror(-r)) : 0;
 }
 
-int container_call(const struct sandbox_container *container, char *const *arguments, const int *fds, size_t fd_count,
+int sandbox_container_settle(struct sandbox_container *container, struct error *err) {
+    struct tool_process *crun = TAKE_POINTER(container->crun);
+    return crun ? tool_finish(crun, err) : 0;
+}
+
+int container_call(struct sandbox_container *container, char *const *arguments, const int *fds, size_t fd_count,
                    int (*enter)(void *data, struct error *err), void *data, struct error *err) {
     char root[4096];
+    int r = sandbox_container_settle(container, err);
+    if (r < 0) return r;
     snprintf(root, sizeof(root), "--root=%s/" CONTAINER_STATE, container->folder);
     char name[] = "crun", manager[] = "--cgroup-manager=cgroupfs", path[] = "PATH=/usr/sbin:/usr/bin:/sbin:/bin";
     char *argv[16] = {name, root, manager}, *const environment[] = {path, NULL};
@@ -55,7 +62,7 @@ int container_call(const struct sandbox_container *container, char *const *argum
     all[fd_count] = container->lock; // crun's own: it hands on no more than it is told to
     const struct tool tool = {.argv = argv, .environment = environment, .fds = all, .fd_count = fd_count + 1, .enter = enter_call,
                               .data = &call, .timeout_s = CRUN_TIMEOUT_S, .sealed = true, .orphans = true};
-    return tool_run(&tool, err);
+    return tool_start(&tool, &container->crun, err);
 }
 
 int container_channel(int ret_pair[2], int *ret_words, struct error *err) {

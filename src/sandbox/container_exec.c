@@ -92,7 +92,8 @@ static int call_crun(const struct running *running, const int fds[5], struct err
     snprintf(pid, sizeof(pid), "--pid-file=%s", running->pid);
     char exec[] = "exec", detach[] = "--detach", preserve[] = "--preserve-fds=5";
     char *const arguments[] = {exec, detach, preserve, process, pid, running->container->id, NULL};
-    return container_call(running->container, arguments, fds, 5, NULL, NULL, err);
+    int r = container_call(running->container, arguments, fds, 5, NULL, NULL, err);
+    return r < 0 ? r : sandbox_container_settle(running->container, err);
 }
 
 // A command that has ended but was not waited for keeps the container's PID namespace, so its end has to wait for them.

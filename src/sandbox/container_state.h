@@ -11,6 +11,7 @@ struct sandbox_container {
     int status; // socket to its init until it runs, or -1
     int claim;  // of its range of users, or -1
     int lock;   // its folder, with a shared lock: as long as we live, and whatever of crun we have started
+    struct tool_process *crun; // that made it, until it has ended, or NULL
     char *command; // what start executes, for messages; NULL: nothing of the image
     unsigned execs; // so far
     int *commands;  // pidfds of those that nobody has waited for yet
@@ -21,8 +22,9 @@ struct sandbox_container {
 
 // ---- container_crun.c ----
 
-// Runs crun, in a mount namespace where it agrees to; fds become 3, 4, ... enter: in the child.
-int container_call(const struct sandbox_container *container, char *const *arguments, const int *fds, size_t fd_count,
+// Starts crun, as container->crun, in a mount namespace where it agrees to; fds become 3, 4, ... enter: in the child. One that
+// was started before is settled first.
+int container_call(struct sandbox_container *container, char *const *arguments, const int *fds, size_t fd_count,
                    int (*enter)(void *data, struct error *err), void *data, struct error *err);
 // A socket to an init, and a memory file for its words: what crun hands it as 3 and 4.
 int container_channel(int ret_pair[2], int *ret_words, struct error *err);

@@ -28,9 +28,17 @@
 #define TOOL_REAP_US UINT64_C(2000000)
 #define TOOL_CHILDREN_SIZE (1 << 20)
 
-struct running {
-    const struct tool *tool;
+struct tool_process {
+    const struct tool *tool; // until it is started
+    char name[32];
+    unsigned timeout_s;
+    uint64_t until_us;
+    pid_t pid;
+    int pidfd;
     int words[2], faults[2]; // pipes: what the program says; why it could not be executed
+    bool orphans;
+    struct buf before;       // our children that are none of its
+    pid_t left;
     char text[TOOL_WORDS + 1];
     size_t len;
 };
@@ -121,18 +129,18 @@ static void execute_sealed(const struct tool *tool, const char *path) {
 }
 
 // Ends with its parent, and if that died before we said so: nobody is there to read then.
-static void die_with_parent(const struct running *running) {
-    struct pollfd faults = {.fd = running->faults[1]};
+static void die_with_parent(const struct tool_process *process) {
+    struct pollfd faults = {.fd = process->faults[1]};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (poll(&faults, 1, 0) > 0 && (faults.revents & POLLERR)) _exit(125);
 }
 
 // The first process of a PID namespace: with it ends what the program has left.
-static void supervise(const struct running *running) {
+static void supervise(const struct tool_process *process) {
     int status = 0;
     pid_t pid = fork();
     if (pid == 0) {
-        die_with_parent(running);
+        die_with_parent(process);
         return;
     }
     while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {
@@ -140,23 +148,23 @@ static void supervise(const struct running *running) {
     _exit(pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : 125);
 }
 
-static _Noreturn void run_child(const struct running *running) {
-    const struct tool *tool = running->tool;
+static _Noreturn void run_child(const struct tool_process *process) {
+    const struct tool *tool = process->tool;
     struct fault fault = {0};
     char path[64];
-    close(running->faults[0]);
-    close(running->words[0]);
-    die_with_parent(running);
+    close(process->faults[0]);
+    close(process->words[0]);
+    die_with_parent(process);
     default_signals();
     bool apart = !tool->apart || unshare(CLONE_NEWPID) == 0;
-    if (tool->apart) supervise(running);
-    int faults = fcntl(running->faults[1], F_DUPFD_CLOEXEC, TOOL_HIGH), words = fcntl(running->words[1], F_DUPFD_CLOEXEC, TOOL_HIGH);
+    if (tool->apart) supervise(process);
+    int faults = fcntl(process->faults[1], F_DUPFD_CLOEXEC, TOOL_HIGH), words = fcntl(process->words[1], F_DUPFD_CLOEXEC, TOOL_HIGH);
     bool found = find_program(tool->argv[0], path);
     if (!found)
         fault.code = error_set(&fault.err, -ENOPKG, "\"%s\" is not installed; apt-get install %s", tool->argv[0], tool->argv[0]);
     else if (!apart) fault.code = error_set(&fault.err, -EPERM, "no PID namespace for %s", tool->argv[0]);
     else if (tool->enter) fault.code = tool->enter(tool->data, &fault.err);
-    die_with_parent(running); // again: a change of user takes it away
+    die_with_parent(process); // again: a change of user takes it away
     if (fault.code == 0) {
         fault.code = place_descriptors(tool, words);
         if (fault.code == 0 && tool->sealed) execute_sealed(tool, path);
@@ -178,103 +186,151 @@ static bool read_children(struct buf *text) {
     return known && !text->failed;
 }
 
-// How many the program has left, that is, are not among those before; the dead are taken.
-static size_t count_left(const char *before) {
+// How many the program has left, that is, are not among those before; the dead are taken, but for the one that is known.
+static size_t count_left(const char *before, pid_t known) {
     struct buf now = BUF_INIT;
     char word[32], *place = NULL;
     size_t count = 0;
     char *rest = read_children(&now) ? now.data : NULL;
     for (char *one = rest ? strtok_r(rest, " ", &place) : NULL; one; one = strtok_r(NULL, " ", &place)) {
+        pid_t pid = (pid_t)strtol(one, NULL, 10);
         snprintf(word, sizeof(word), " %.20s ", one);
-        count += !strstr(before, word) && waitpid((pid_t)strtol(one, NULL, 10), NULL, WNOHANG) == 0;
+        count += pid != known && !strstr(before, word) && waitpid(pid, NULL, WNOHANG) == 0;
     }
     buf_done(&now);
     return count;
 }
 
 // What a program that fails has left is nobody's; of one that does not, the container's first process stays.
-static void take_left(const char *before, bool good) {
+static void take_left(const struct tool_process *process, bool good) {
     uint64_t end = clock_us() + TOOL_REAP_US;
-    while (count_left(before) > (good ? 1 : 0) && clock_us() < end) poll(NULL, 0, 1);
+    size_t stay = good && process->left == 0 ? 1 : 0;
+    while (count_left(process->before.data, process->left) > stay && clock_us() < end) poll(NULL, 0, 1);
 }
 
 // The last bytes stay. False: there is no more now.
-static bool take_words(struct running *running) {
+static bool take_words(struct tool_process *process) {
     char chunk[TOOL_WORDS];
-    ssize_t n = read(running->words[0], chunk, sizeof(chunk));
+    ssize_t n = read(process->words[0], chunk, sizeof(chunk));
     if (n <= 0) return false;
-    size_t keep = running->len + (size_t)n > TOOL_WORDS ? TOOL_WORDS - (size_t)n : running->len;
-    memmove(running->text, running->text + running->len - keep, keep);
-    memcpy(running->text + keep, chunk, (size_t)n);
-    running->len = keep + (size_t)n;
+    size_t keep = process->len + (size_t)n > TOOL_WORDS ? TOOL_WORDS - (size_t)n : process->len;
+    memmove(process->text, process->text + process->len - keep, keep);
+    memcpy(process->text + keep, chunk, (size_t)n);
+    process->len = keep + (size_t)n;
     return true;
 }
 
-static int await_end(struct running *running, pid_t pid, int *ret_status) {
-    AUTO_CLOSE int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-    uint64_t end = clock_us() + running->tool->timeout_s * UINT64_C(1000000);
-    struct pollfd events[2] = {{.fd = pidfd, .events = POLLIN}, {.fd = running->words[0], .events = POLLIN}};
-    int r = pidfd < 0 ? -errno : 0;
-    while (r == 0) {
+// 1: fd can be read; 0: the program has ended.
+static int await(struct tool_process *process, int fd) {
+    struct pollfd events[3] = {
+        {.fd = process->pidfd, .events = POLLIN}, {.fd = process->words[0], .events = POLLIN}, {.fd = fd, .events = POLLIN}};
+    for (;;) {
         uint64_t now = clock_us();
-        int ready = now < end ? poll(events, 2, (int)((end - now) / 1000) + 1) : 0;
+        int ready = now < process->until_us ? poll(events, 3, (int)((process->until_us - now) / 1000) + 1) : 0;
         if (ready < 0 && errno == EINTR) continue;
-        if (ready <= 0) r = ready < 0 ? -errno : -ETIMEDOUT;
-        else if (events[0].revents) break;
-        else if (!take_words(running)) events[1].fd = -1; // closed
+        if (ready <= 0) return ready < 0 ? -errno : -ETIMEDOUT;
+        if (events[2].revents) return 1;
+        if (events[0].revents) return 0;
+        if (events[1].revents && !take_words(process)) events[1].fd = -1; // closed
     }
-    if (r < 0) kill(pid, SIGKILL);
-    while (waitpid(pid, ret_status, 0) < 0 && errno == EINTR) {
+}
+
+bool tool_await(struct tool_process *process, int fd) { return fd >= 0 && await(process, fd) == 1; }
+
+void tool_leaves(struct tool_process *process, pid_t pid) { process->left = pid; }
+
+static int await_end(struct tool_process *process, int *ret_status) {
+    int r = await(process, -1);
+    if (r < 0) kill(process->pid, SIGKILL);
+    while (waitpid(process->pid, ret_status, 0) < 0 && errno == EINTR) {
     }
-    while (take_words(running)) {
+    while (take_words(process)) {
     }
     return r;
 }
 
-static const char *last_line(struct running *running) {
-    char *text = running->text;
-    text[running->len] = '\0';
-    while (running->len > 0 && text[running->len - 1] == '\n') text[--running->len] = '\0';
+static const char *last_line(struct tool_process *process) {
+    char *text = process->text;
+    text[process->len] = '\0';
+    while (process->len > 0 && text[process->len - 1] == '\n') text[--process->len] = '\0';
     char *line = strrchr(text, '\n');
-    return running->len == 0 ? "it says nothing" : line ? line + 1 : text;
+    return process->len == 0 ? "it says nothing" : line ? line + 1 : text;
 }
 
-static int conclude(struct running *running, int r, int status, struct error *err) {
-    const char *name = running->tool->argv[0];
+static int conclude(struct tool_process *process, int r, int status, struct error *err) {
+    const char *name = process->name;
     struct fault fault;
     if (r == -ETIMEDOUT)
-        return error_set(err, r, "%s did not end within %u s: %.700s", name, running->tool->timeout_s, last_line(running));
+        return error_set(err, r, "%s did not end within %u s: %.700s", name, process->timeout_s, last_line(process));
     if (r < 0) return error_set(err, r, "%s cannot be waited for: %s", name, strerror(-r));
-    if (read(running->faults[0], &fault, sizeof(fault)) == (ssize_t)sizeof(fault))
+    if (read(process->faults[0], &fault, sizeof(fault)) == (ssize_t)sizeof(fault))
         return error_set(err, fault.code, "%s", fault.err.text);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return 0;
-    return error_set(err, -EIO, "%s: %.800s", name, last_line(running));
+    return error_set(err, -EIO, "%s: %.800s", name, last_line(process));
+}
+
+static void process_free(struct tool_process *process) {
+    for (size_t i = 0; i < 2; i++) {
+        mem_close_pointer(&process->words[i]);
+        mem_close_pointer(&process->faults[i]);
+    }
+    mem_close_pointer(&process->pidfd);
+    buf_done(&process->before);
+    free(process);
+}
+
+int tool_start(const struct tool *tool, struct tool_process **ret_process, struct error *err) {
+    struct tool_process *process = NEW(struct tool_process);
+    if (!process) return error_set(err, -ENOMEM, "out of memory");
+    *process = (struct tool_process){.tool = tool, .timeout_s = tool->timeout_s, .pid = -1, .pidfd = -1, .words = {-1, -1}, .faults = {-1, -1}};
+    snprintf(process->name, sizeof(process->name), "%s", tool->argv[0]);
+    process->until_us = clock_us() + tool->timeout_s * UINT64_C(1000000);
+    if (pipe2(process->words, O_CLOEXEC) < 0 || pipe2(process->faults, O_CLOEXEC | O_NONBLOCK) < 0) {
+        int r = error_set(err, -errno, "no pipe: %s", strerror(errno));
+        process_free(process);
+        return r;
+    }
+    fcntl(process->words[0], F_SETFL, O_NONBLOCK);
+    process->orphans = tool->orphans && read_children(&process->before);
+    process->pid = fork();
+    if (process->pid == 0) run_child(process);
+    int r = process->pid < 0 ? -errno : 0;
+    if (tool->sealed && ahead.copy >= 0) close(TAKE_FD(ahead.copy)); // once only
+    process->tool = NULL;
+    close(TAKE_FD(process->words[1]));
+    close(TAKE_FD(process->faults[1]));
+    process->pidfd = r < 0 ? -1 : (int)syscall(SYS_pidfd_open, process->pid, 0);
+    if (r == 0 && process->pidfd < 0) {
+        r = -errno;
+        kill(process->pid, SIGKILL);
+        waitpid(process->pid, NULL, 0);
+    }
+    if (r < 0) {
+        error_set(err, r, "%s cannot be started: %s", process->name, strerror(-r));
+        process_free(process);
+        return r;
+    }
+    *ret_process = process;
+    return 0;
+}
+
+int tool_finish(struct tool_process *process, struct error *err) {
+    int status = 0;
+    int r = await_end(process, &status);
+    r = conclude(process, r, status, err);
+    if (process->orphans) take_left(process, r == 0);
+    process_free(process);
+    return r;
+}
+
+void tool_stop(struct tool_process *process) {
+    struct error ignored;
+    kill(process->pid, SIGKILL);
+    tool_finish(process, &ignored);
 }
 
 int tool_run(const struct tool *tool, struct error *err) {
-    struct running running = {.tool = tool};
-    struct buf before = BUF_INIT;
-    int status = 0;
-    if (pipe2(running.words, O_CLOEXEC) < 0) return error_set(err, -errno, "no pipe: %s", strerror(errno));
-    if (pipe2(running.faults, O_CLOEXEC | O_NONBLOCK) < 0) {
-        int r = -errno;
-        close(running.words[0]);
-        close(running.words[1]);
-        return error_set(err, r, "no pipe: %s", strerror(-r));
-    }
-    fcntl(running.words[0], F_SETFL, O_NONBLOCK);
-    bool known = tool->orphans && read_children(&before);
-    pid_t pid = fork();
-    if (pid == 0) run_child(&running);
-    int r = pid < 0 ? -errno : 0;
-    if (tool->sealed && ahead.copy >= 0) close(TAKE_FD(ahead.copy)); // once only
-    close(running.words[1]);
-    close(running.faults[1]);
-    if (r == 0) r = await_end(&running, pid, &status);
-    r = conclude(&running, r, status, err);
-    if (known) take_left(before.data, r == 0);
-    buf_done(&before);
-    close(running.words[0]);
-    close(running.faults[0]);
-    return r;
+    struct tool_process *process;
+    int r = tool_start(tool, &process, err);
+    return r < 0 ? r : tool_finish(process, err);
 }

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #include "base/error.h"
 
@@ -20,8 +21,18 @@ struct tool {
     bool orphans; // what it leaves running becomes the caller's (PR_SET_CHILD_SUBREAPER); when it fails that is waited for
 };
 
+struct tool_process; // one that runs
+
 // Makes the copy of the program that will be run sealed next.
 void tool_ahead(const char *name);
 // 0 if its exit status is 0. -ENOPKG: not installed; -ETIMEDOUT; -EIO: it failed, the message is its last line; what enter
 // said. What the program left running is not waited for. Call it from a process with one thread.
 int tool_run(const struct tool *tool, struct error *err);
+// The same in two steps. tool_finish waits for the end, frees the process and returns what tool_run would.
+int tool_start(const struct tool *tool, struct tool_process **ret_process, struct error *err);
+int tool_finish(struct tool_process *process, struct error *err);
+void tool_stop(struct tool_process *process); // ends it by force, and frees it
+// Waits until there is something to read from fd: true; or for the end, or until its time is over: false.
+bool tool_await(struct tool_process *process, int fd);
+// What it leaves running is this process alone, which is not taken though it be dead.
+void tool_leaves(struct tool_process *process, pid_t pid);
