@@ -67,7 +67,7 @@ void store_sandbox_done(struct store_sandbox *sandbox) { database_row_done(&tabl
 int store_sandbox_insert(struct store *store, const struct store_sandbox *sandbox, struct error *err) {
     struct store_sandbox row = *sandbox; // borrows the texts
     if (row.generation == 0) row.generation = 1;
-    int r = database_begin(store, DATABASE_SYNC, err);
+    int r = database_begin(store, DATABASE_LATER, err);
     if (r < 0) return r;
     r = database_insert(store, &table, &row, err);
     if (r == 0) r = database_run(store, err, "UPDATE sandboxes SET last_generation=generation WHERE id=?", "t", row.id);
@@ -117,7 +117,7 @@ int store_sandbox_get(struct store *store, const char *id, struct store_sandbox 
 int store_policy_stage(struct store *store, const char *id, const char *policy, enum policy_dialect dialect,
                        uint64_t *ret_generation, struct error *err) {
     int64_t generation;
-    int r = database_begin(store, DATABASE_SYNC, err);
+    int r = database_begin(store, DATABASE_LATER, err);
     if (r < 0) return r;
     r = database_run(store, err, "UPDATE sandboxes SET last_generation=last_generation+1 WHERE id=?", "t", id);
     if (r == 0) r = -ENOENT;

@@ -3,9 +3,9 @@
 // what. One SQLite file (WAL, mode 0600) of one process. Every call that changes something is one transaction: after kill -9
 // or a power cut it has happened or it has not, and after kill -9 all that returned have happened.
 //
-// New sandboxes, staged policies, templates, snapshots and finished builds are on the disk when the call returns, which takes
-// one fsync. What follows them (states, ends, which policy is in force, removal, logs, audit) is so with the next of
-// these: a power cut, which no sandbox survives, may take the last of it.
+// Templates, snapshots and finished builds are on the disk when the call returns, which takes one fsync. Sandboxes, their
+// policies, states and ends, logs and audit are so with the next of these: a power cut, which no sandbox survives, may take
+// the last of it.
 //
 // Calls return 0, or a negative errno with a message: -ENOENT (no such row; without a message), -EEXIST (id or name taken),
 // -ESTALE (the file was written by a newer version), -EBADMSG (not ours, or damaged), -ENOSPC, -ENOMEM, -EIO. Times are
