@@ -238,7 +238,7 @@ static void stream_flush(struct stream *stream) {
     ssize_t sent = 1;
     while (sent > 0 && stream_waits(stream)) {
         sent = stream_write_next(stream);
-        if (sent > 0) stream->moved_us = clock_us();
+        if (sent > 0) stream->moved_us = clock_coarse_us();
     }
     if (sent < 0) stream_write_failed(stream, (int)sent);
     if (!stream->error && !stream_waits(stream) && stream->shutting && !stream->shut) stream_close_direction(stream);
@@ -333,7 +333,7 @@ static void stream_take(struct stream *stream) {
     size_t had = evbuffer_get_length(stream->input);
     ssize_t result = stream_fill(stream);
     if (evbuffer_get_length(stream->input) > had) {
-        stream->moved_us = clock_us();
+        stream->moved_us = clock_coarse_us();
         stream->handlers->readable(stream, stream->data);
         if (stream->dead) return;
     }
@@ -345,7 +345,7 @@ static void stream_take(struct stream *stream) {
 static void stream_resumed(struct meter_turn *turn) {
     struct stream *stream = LIST_ENTRY(turn, struct stream, turn);
     if (!stream_may_read(stream)) return;
-    stream->moved_us = clock_us();
+    stream->moved_us = clock_coarse_us();
     stream_take(stream);
 }
 
@@ -410,8 +410,8 @@ static void stream_idle(evutil_socket_t fd, short what, void *data) {
     (void)fd;
     (void)what;
     struct stream *stream = data;
-    if (meter_turn_waits(&stream->turn)) stream->moved_us = clock_us();
-    uint64_t now = clock_us(), until = stream->moved_us + (uint64_t)stream->idle_ms * 1000;
+    if (meter_turn_waits(&stream->turn)) stream->moved_us = clock_coarse_us();
+    uint64_t now = clock_coarse_us(), until = stream->moved_us + (uint64_t)stream->idle_ms * 1000;
     if (now >= until) {
         stream_end(stream, -ETIMEDOUT);
         return;
@@ -434,7 +434,7 @@ struct stream *stream_new(struct event_base *base, int fd, struct ssl_st *ssl, u
     stream->handlers = handlers;
     stream->data = data;
     stream->idle_ms = idle_ms;
-    stream->moved_us = clock_us();
+    stream->moved_us = clock_coarse_us();
     stream->step = STREAM_STEP_SMALL;
     meter_turn_init(&stream->turn, stream_resumed);
     stream->input = evbuffer_new();
