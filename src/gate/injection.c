@@ -198,7 +198,7 @@ struct injection_wait *injection_start(struct gate *gate, const char *host, cons
     }
     bool asks = count > 0 && injection_channel_up(injections);
     wait->status = count == 0 ? 0 : asks ? -ETIMEDOUT : -EPIPE;
-    wait->until_us = clock_us() + (asks ? INJECTION_ANSWER_MS * UINT64_C(1000) : 0);
+    wait->until_us = clock_us() + (asks ? injections->answer_ms * UINT64_C(1000) : 0);
     wait->injection = injection_new(credentials, count);
     bool alone = list_empty(&injections->waits);
     // What has nothing to wait for is told so by the next turn of the loop: it is before all others.

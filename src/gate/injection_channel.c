@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The channel of a gate to the vault. What is asked goes out at once while the vault reads, else when it does. A message
-// stays in locked memory until what is in it was taken, and is wiped then.
+// The channel of a gate to the vault. What is asked goes out a turn of the loop later, together with what that turn asks, and
+// if the vault does not read, when it does. A message stays in locked memory until what is in it was taken, and is wiped then.
 //
 // A vault that sends what no vault sends is as good as a closed channel: everything that waits fails, connections that
 // carried a value end (nobody would tell us of a rotation), and main is asked for another channel, unless it knows already
@@ -142,6 +142,7 @@ int injection_prepare(struct gate *gate, struct error *err) {
     struct injections *injections = NEW(struct injections);
     if (!injections) return error_set(err, -ENOMEM, "out of memory");
     injections->gate = gate;
+    injections->answer_ms = INJECTION_ANSWER_MS;
     injections->channel = -1;
     list_init(&injections->waits);
     list_init(&injections->queue);

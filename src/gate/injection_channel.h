@@ -47,6 +47,7 @@ struct injections {
     struct list waits;
     struct list queue; // asks that the vault has not got yet
     size_t wait_count;
+    unsigned answer_ms; // INJECTION_ANSWER_MS
     uint32_t ask_number; // of the next question; its id is a multiple of the slots' number, and the slot
     struct injection_slot slots[INJECTION_VALUE_ASKS];
     bool given[IPC_RULES_MAX]; // a value of the rule came over this channel

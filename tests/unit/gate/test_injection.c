@@ -4,6 +4,7 @@
 // failing once.
 #include <errno.h>
 #include <event2/event.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,6 +17,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "gate/injection_channel.h"
 #include "policy/model.h"
@@ -304,6 +306,59 @@ static void test_none(void **state) {
     assert_int_equal(asker.injection->count, 0);
     assert_false(asked(IPC_VALUE_ASK, &ask, sizeof(ask)));
     injection_free(asker.injection);
+}
+
+// Though others have waited for longer.
+static void test_none_is_told_at_once(void **state) {
+    (void)state;
+    struct asker first, second, none;
+    assert_non_null(start(&first, "two.test"));
+    assert_non_null(start(&none, "elsewhere.test"));
+    assert_non_null(start(&second, "two.test"));
+    turn();
+    assert_true(none.told);
+    assert_int_equal(none.injection->count, 0);
+    injection_free(none.injection);
+    assert_false(first.told || second.told);
+    injection_cancel(first.wait);
+    injection_cancel(second.wait);
+}
+
+#define PATIENCE_US 400000 // of a request, here
+
+// Fails when its own time is over, not before.
+static void assert_overdue(const struct asker *asker, uint64_t began_us) {
+    for (int i = 0; i < 500 && !asker->told; i++) {
+        poll(NULL, 0, 10);
+        turn();
+    }
+    assert_true(asker->told);
+    assert_int_equal(asker->status, -ETIMEDOUT);
+    assert_true(clock_us() - began_us >= PATIENCE_US);
+}
+
+// The vault says nothing, but to the first. The last one comes when no other waits.
+static void test_deadlines(void **state) {
+    (void)state;
+    struct asker askers[3], answered;
+    uint64_t began_us[3];
+    gate.injections->answer_ms = PATIENCE_US / 1000;
+    assert_non_null(start(&answered, "two.test"));
+    struct ipc_value_ask ask = value_asked();
+    for (size_t i = 0; i < 2; i++) {
+        began_us[i] = clock_us();
+        assert_non_null(start(&askers[i], "two.test"));
+        if (i == 0) poll(NULL, 0, PATIENCE_US / 2000);
+    }
+    answer(&ask, "in time", 1);
+    turn();
+    if (answered.status == 0) assert_value(&answered, 0, "in time"); // on a machine that is not too busy
+    injection_free(answered.injection);
+    assert_overdue(&askers[0], began_us[0]);
+    assert_overdue(&askers[1], began_us[1]);
+    began_us[2] = clock_us();
+    assert_non_null(start(&askers[2], "two.test"));
+    assert_overdue(&askers[2], began_us[2]);
 }
 
 static void test_order(void **state) {
@@ -706,6 +761,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_numbers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_wiped, setup, teardown),
         cmocka_unit_test_setup_teardown(test_none, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_none_is_told_at_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_deadlines, setup, teardown),
         cmocka_unit_test_setup_teardown(test_order, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cancel, setup, teardown),

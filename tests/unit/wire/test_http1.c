@@ -499,9 +499,28 @@ static void test_lines(void **state) {
     assert_int_equal(http1_line_next(HTTP1_LINE_BAD, 'x'), HTTP1_LINE_BAD);
 }
 
+// Runs are what the checker, given byte by byte, would not have changed its state for.
+static void test_runs(void **state) {
+    static const enum http1_line states[] = {HTTP1_LINE_FIRST, HTTP1_LINE_START, HTTP1_LINE_NAME, HTTP1_LINE_VALUE, HTTP1_LINE_END,
+                                             HTTP1_LINE_LAST,  HTTP1_LINE_DONE,  HTTP1_LINE_BAD};
+    uint8_t bytes[3] = "ab";
+    (void)state;
+    for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++) {
+        bool goes_on = states[i] == HTTP1_LINE_FIRST || states[i] == HTTP1_LINE_NAME || states[i] == HTTP1_LINE_VALUE;
+        for (unsigned byte = 0; byte < 256; byte++) {
+            bytes[2] = (uint8_t)byte;
+            size_t run = goes_on ? 2 + (http1_line_next(states[i], bytes[2]) == states[i]) : 0;
+            if (http1_line_run(states[i], bytes, 3) != run) fail_msg("state %d, byte %u", states[i], byte);
+            assert_int_equal(http1_line_run(states[i], bytes, 1), goes_on ? 1 : 0); // no more than there is
+        }
+    }
+    assert_int_equal(http1_line_run(HTTP1_LINE_VALUE, bytes, 0), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lines),          cmocka_unit_test(test_request),
+        cmocka_unit_test(test_runs),
         cmocka_unit_test(test_prefixes),       cmocka_unit_test(test_forms),
         cmocka_unit_test(test_bad_requests),   cmocka_unit_test(test_request_framing),
         cmocka_unit_test(test_connection),     cmocka_unit_test(test_limits),
