@@ -148,6 +148,16 @@ static void shim_ended(evutil_socket_t fd, short what, void *data) {
     event_base_loopbreak(shim->run.base);
 }
 
+static void shim_settled(evutil_socket_t fd, short what, void *data) {
+    (void)what;
+    struct shim *shim = data;
+    struct error err = {0};
+    event_free(TAKE_POINTER(shim->crun_event));
+    close(fd);
+    if (sandbox_container_settle(shim->container, &err) < 0)
+        fprintf(stderr, "penstock: sandbox %s: it runs, though crun, which made it, failed in the end: %s\n", shim->spec.id, err.text);
+}
+
 static int shim_watch(struct shim *shim, struct error *err) {
     struct run *run = &shim->run;
     shim->end_fd = (int)syscall(SYS_pidfd_open, sandbox_container_pid(shim->container), 0);
@@ -155,6 +165,9 @@ static int shim_watch(struct shim *shim, struct error *err) {
     if (shim->end_fd < 0 || !shim->term_event || event_add(shim->term_event, NULL) < 0 ||
         !run_listen(run, shim->end_fd, shim_ended, shim, &shim->end_event))
         return error_set(err, -EIO, "watching the container: %s", strerror(errno));
+    int crun = sandbox_container_crun(shim->container);
+    if (crun >= 0 && !run_listen(run, crun, shim_settled, shim, &shim->crun_event))
+        return error_set(err, -ENOMEM, "watching crun: %s", strerror(errno));
     int rc = run_watch_host(run, err);
     if (rc == 0) rc = shim_listen(shim, err);
     if (rc == 0) run_watch(run);
@@ -162,7 +175,8 @@ static int shim_watch(struct shim *shim, struct error *err) {
 }
 
 static void shim_end(struct shim *shim) {
-    struct event *events[] = {shim->end_event, shim->term_event};
+    struct event *events[] = {shim->end_event, shim->term_event, shim->crun_event};
+    if (shim->crun_event) close(event_get_fd(shim->crun_event));
     for (size_t i = 0; i < ARRAY_LENGTH(events); i++)
         if (events[i]) event_free(events[i]);
     sandbox_container_free(shim->container);
@@ -244,7 +258,6 @@ int shim_main(char *folder, uint32_t users) {
     if (rc == 0) rc = shim_start_command(&shim, &err);
     prctl(PR_SET_PDEATHSIG, 0);
     if (rc == 0) rc = shim_welcome(&shim, SHIM_CHANNEL, &err); // which fails if the daemon died before
-    if (rc == 0) rc = sandbox_container_settle(shim.container, &err);
     if (rc == 0) event_base_dispatch(shim.run.base);
     if (rc == 0) shim_say_end(&shim);
     shim_end(&shim);

@@ -42,7 +42,7 @@ struct shim {
     struct sandbox_container *container;
     struct list peers, execs;
     size_t peer_count, exec_count;
-    struct event *listen_event, *end_event, *term_event, *update_event;
+    struct event *listen_event, *end_event, *term_event, *crun_event, *update_event;
     int listener, end_fd, log;
     // The update that is under way, if any.
     bool updating;

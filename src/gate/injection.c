@@ -26,7 +26,7 @@ struct injection_ask {
 struct injection_wait {
     struct list link;
     struct injections *injections;
-    uint64_t until_us;           // fails then, or has nothing to wait for
+    uint64_t until_us;           // fails then
     injection_done *done;
     void *data;
     int status;                  // that the deadline stands for
@@ -159,7 +159,7 @@ static struct injection_wait *wait_first(const struct injections *injections) {
     return list_empty(&injections->waits) ? NULL : LIST_ENTRY(first, struct injection_wait, link);
 }
 
-// They are in the order of their deadlines, for each that waits for the vault has as long.
+// They are in the order of their deadlines, for each has as long.
 static bool waits_watch(struct injections *injections) {
     const struct injection_wait *first = wait_first(injections);
     uint64_t now = clock_us(), left = first && first->until_us > now ? first->until_us - now : 0;
@@ -170,8 +170,24 @@ static bool waits_watch(struct injections *injections) {
 void injection_overdue(struct injections *injections) {
     uint64_t now = clock_us();
     for (struct injection_wait *first; (first = wait_first(injections)) && first->until_us <= now;) wait_end(first, first->status);
-    waits_watch(injections);
+    if (!waits_watch(injections)) gate_fail(injections->gate, "out of memory"); // they would wait for ever
 }
+
+// What is started by those who are told is none of these.
+static void waits_end(struct list *waits) {
+    struct list now;
+    list_init(&now);
+    LIST_FOREACH(waits, node) {
+        list_remove(node);
+        list_append(&now, node);
+    }
+    while (!list_empty(&now)) {
+        struct injection_wait *wait = LIST_ENTRY(now.next, struct injection_wait, link);
+        wait_end(wait, wait->status);
+    }
+}
+
+void injection_idle(struct injections *injections) { waits_end(&injections->idle); }
 
 static void wait_ask(struct injection_wait *wait, size_t index) {
     struct injection_ask *ask = &wait->asks[index];
@@ -198,12 +214,11 @@ struct injection_wait *injection_start(struct gate *gate, const char *host, cons
     }
     bool asks = count > 0 && injection_channel_up(injections);
     wait->status = count == 0 ? 0 : asks ? -ETIMEDOUT : -EPIPE;
-    wait->until_us = clock_us() + (asks ? injections->answer_ms * UINT64_C(1000) : 0);
+    wait->until_us = clock_us() + injections->answer_ms * UINT64_C(1000);
     wait->injection = injection_new(credentials, count);
     bool alone = list_empty(&injections->waits);
-    // What has nothing to wait for is told so by the next turn of the loop: it is before all others.
-    list_append(asks ? &injections->waits : injections->waits.next, &wait->link);
-    if (!wait->injection || ((alone || !asks) && !waits_watch(injections)) || (asks && !injection_channel_soon(injections))) {
+    list_append(asks ? &injections->waits : &injections->idle, &wait->link);
+    if (!wait->injection || (asks && alone && !waits_watch(injections)) || !injection_channel_soon(injections)) {
         wait_free(wait);
         return NULL;
     }
@@ -214,21 +229,13 @@ struct injection_wait *injection_start(struct gate *gate, const char *host, cons
 void injection_cancel(struct injection_wait *wait) { wait_free(wait); }
 
 void injection_lost(struct injections *injections) {
-    struct list failed;
-    list_init(&failed);
-    // What is started by those who are told is none of these.
-    LIST_FOREACH(&injections->waits, node) {
-        list_remove(node);
-        list_append(&failed, node);
-    }
-    while (!list_empty(&failed)) {
-        struct injection_wait *wait = LIST_ENTRY(failed.next, struct injection_wait, link);
-        wait_end(wait, wait->injection->count > 0 ? -EPIPE : 0);
-    }
+    LIST_FOREACH(&injections->waits, node) LIST_ENTRY(node, struct injection_wait, link)->status = -EPIPE;
+    waits_end(&injections->waits);
 }
 
 void injection_free_all(struct injections *injections) {
     LIST_FOREACH(&injections->waits, node) wait_free(LIST_ENTRY(node, struct injection_wait, link));
+    LIST_FOREACH(&injections->idle, node) wait_free(LIST_ENTRY(node, struct injection_wait, link));
 }
 
 // ---- the vault ----

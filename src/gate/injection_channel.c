@@ -93,7 +93,9 @@ static void channel_readable(evutil_socket_t fd, short what, void *data) {
         explicit_bzero(injections->buffer, sizeof(struct ipc_header) + message.length);
     }
     if (r == 0 || r == -EAGAIN) {
-        if (!list_empty(&injections->queue)) injection_channel_soon(injections);
+        // An answer makes room for what could not be asked.
+        bool more = !list_empty(&injections->queue) || (r == 0 && message.type == IPC_LEAF);
+        if (more && !injection_channel_soon(injections)) injection_channel_flush(injections);
         return;
     }
     explicit_bzero(injections->buffer, CHANNEL_SIZE);
@@ -113,6 +115,12 @@ void injection_channel_flush(struct injections *injections) {
     if (r == 0) return;
     // The reader will see its end, and tell everybody.
     shutdown(injections->channel, SHUT_RDWR);
+}
+
+static void channel_soon(evutil_socket_t fd, short what, void *data) {
+    (void)fd, (void)what;
+    injection_channel_flush(data);
+    injection_idle(data);
 }
 
 bool injection_channel_soon(struct injections *injections) {
@@ -145,12 +153,13 @@ int injection_prepare(struct gate *gate, struct error *err) {
     injections->answer_ms = INJECTION_ANSWER_MS;
     injections->channel = -1;
     list_init(&injections->waits);
+    list_init(&injections->idle);
     list_init(&injections->queue);
     gate->injections = injections;
     injections->buffer = vault_client_memory(CHANNEL_SIZE);
     injections->renewal = event_new(gate->base, -1, EV_PERSIST, channel_renewal, injections);
     injections->report = event_new(gate->base, -1, 0, channel_report, injections);
-    injections->soon = event_new(gate->base, -1, 0, channel_writable, injections);
+    injections->soon = event_new(gate->base, -1, 0, channel_soon, injections);
     injections->deadline = event_new(gate->base, -1, 0, channel_overdue, injections);
     bool made = injections->buffer && injections->renewal && injections->report && injections->soon && injections->deadline;
     if (made && event_add(injections->renewal, &every) == 0) return 0;

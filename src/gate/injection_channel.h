@@ -39,12 +39,13 @@ struct injections {
     struct gate *gate;
     int channel;       // -1: none
     struct event *readable, *writable, *renewal, *report;
-    struct event *soon;     // a turn later: questions of two turns go in one message, which wakes the vault
+    struct event *soon;     // a turn later, once for all: questions of two turns go in one message, which wakes the vault
     struct event *deadline; // of the first of the waits
     uint8_t *buffer;   // of one message, in locked memory
     injection_changed *changed;
     // values
-    struct list waits;
+    struct list waits; // for the vault
+    struct list idle;  // that have nothing to wait for, and are told so soon
     struct list queue; // asks that the vault has not got yet
     size_t wait_count;
     unsigned answer_ms; // INJECTION_ANSWER_MS
@@ -59,14 +60,15 @@ struct injections {
 
 // Sends what waits to be asked. Calls nobody back: a channel that failed is noticed by the loop.
 void injection_channel_flush(struct injections *injections);
-bool injection_channel_soon(struct injections *injections); // flushed behind all that the next turn of the loop has. False: -ENOMEM
+bool injection_channel_soon(struct injections *injections); // flush and injection_idle, behind all that the next turn of the loop has. False: -ENOMEM
 bool injection_channel_up(const struct injections *injections);
 
 // injection.c
 int injection_ask_send(struct injections *injections);  // all that fit. 0, or negative errno of channel_send
 int injection_value(struct injections *injections, const struct ipc_value *answer, const uint8_t *bytes); // -EBADMSG
 void injection_value_changed(struct injections *injections, const struct ipc_value_changed *changed);
-void injection_overdue(struct injections *injections);  // those whose deadline has come fail, or get their nothing
+void injection_overdue(struct injections *injections);  // those whose deadline has come fail
+void injection_idle(struct injections *injections);     // those that wait for nothing are told so
 void injection_lost(struct injections *injections);     // all waits fail
 void injection_free_all(struct injections *injections); // without a word
 

@@ -154,7 +154,7 @@ struct sandbox_container_spec {
     uint32_t cpu_millis;       // 0: no limit
     uint32_t pids_max;         // 0: SANDBOX_PIDS_MAX
     int stdio[3];              // -1: /dev/null
-    bool early;                // create does not wait for crun's own end: call sandbox_container_settle soon
+    bool early;                // create does not wait for crun's own end: call sandbox_container_settle then
 };
 #define SANDBOX_PIDS_MAX 4096
 
@@ -168,7 +168,9 @@ int sandbox_container_create(const struct sandbox_container_spec *spec, int user
                              struct sandbox_container **ret_container, struct error *err);
 // Its argv runs: 0. -ENOENT (exit 127): it is not there, -EACCES (exit 126): it cannot be executed; other errors.
 int sandbox_container_start(struct sandbox_container *container, struct error *err);
-int sandbox_container_settle(struct sandbox_container *container, struct error *err); // what crun ended with
+// How crun, which made it, has ended; whatever that is, the container has been looked at, and runs.
+int sandbox_container_settle(struct sandbox_container *container, struct error *err);
+int sandbox_container_crun(const struct sandbox_container *container); // to read from when it has, and to close; -1: it has
 // Takes over a container that another process made, for exec, pause, snapshot and so on; wait does not work then.
 int sandbox_container_open(const char *id, const char *folder, struct sandbox_container **ret_container, struct error *err);
 pid_t sandbox_container_pid(const struct sandbox_container *container);

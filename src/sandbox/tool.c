@@ -237,6 +237,8 @@ static int await(struct tool_process *process, int fd) {
 
 bool tool_await(struct tool_process *process, int fd) { return fd >= 0 && await(process, fd) == 1; }
 
+int tool_pidfd(const struct tool_process *process) { return process->pidfd; }
+
 void tool_leaves(struct tool_process *process, pid_t pid) { process->left = pid; }
 
 static int await_end(struct tool_process *process, int *ret_status) {

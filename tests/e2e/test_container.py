@@ -136,7 +136,7 @@ def test_a_container_has_nothing_of_the_host(engine):
             assert found[name] == errno.EAFNOSUPPORT, (name, found[name])
         for name in ("io_uring", "clone3", "unknown"):
             assert found[name] == errno.ENOSYS, (name, found[name])
-        for name in ("unshare-user", "clone-user", "mount", "umount", "remount", "setns", "keyctl", "bpf", "tiocsti", "tiocsti-high",
+        for name in ("unshare-user", "clone-user", "clone-parent", "mount", "umount", "remount", "setns", "keyctl", "bpf", "tiocsti", "tiocsti-high",
                      "chmod-null", "node-disk", "trusted", "raw", "fsopen", "open_tree", "reboot", "syslog"):
             assert found[name] == errno.EPERM, (name, found[name])
         assert found["x32"] == signal.SIGSYS and found["i386"] in (signal.SIGSYS, signal.SIGSEGV)  # the kernel may lack it
@@ -410,18 +410,65 @@ FAKES = {
 }
 
 
-@root_only
-def test_a_crun_that_is_not_as_it_should_be(engine):
-    crun = engine.source("crun")
+def faked(engine, text):
+    """A driver for which crun is a script; CRUN in it is crun."""
+    crun, fake = engine.source("crun"), engine.source("fake")
+    for path in (crun, fake):
+        if os.path.exists(path):
+            os.unlink(path)
     with open("/usr/bin/crun", "rb") as file, open(crun, "wb") as copy:
         copy.write(file.read())
-    os.chmod(crun, 0o755)
+    with open(fake, "w", encoding="utf-8") as file:
+        file.write("#!/bin/sh\n" + text.replace("CRUN", crun) + "\n")
+    for path in (crun, fake):
+        os.chmod(path, 0o755)
+    return Driver(["unshare", "--mount", "sh", "-c", f'mount --bind {fake} /usr/bin/crun && exec "$0"'])
+
+
+# What crun does when the container is there, and how it ends then.
+ENDS = {"well": ("CRUN \"$@\"", None), "late": ("CRUN \"$@\" && exec sleep 1", None),
+        "badly": ("CRUN \"$@\" && sleep 0.3; echo after all >&2; exit 3", "crun: after all"),
+        "badly at once": ("CRUN \"$@\"; echo after all >&2; exit 3", "crun: after all")}
+
+
+@root_only
+@pytest.mark.parametrize("name", ENDS)
+def test_a_container_is_there_before_crun_has_ended(engine, name):
+    text, failure = ENDS[name]
+    driver, spec = faked(engine, text), engine.spec(argv=["/bin/sh", "-c", "exit 7"], early=True)
+    state = State(engine)
+    state.processes.add(driver.process.pid)
+    begin = time.monotonic()
+    answer = driver("create", **spec)
+    if name == "badly at once" and not answer.get("ok"):  # it was seen to fail first
+        assert failure in answer["text"], answer
+    else:
+        assert answer.get("ok"), answer
+        assert name != "late" or time.monotonic() - begin < 0.9
+        driver.good("start", id=spec["id"])
+        settled = driver("settle", id=spec["id"])
+        assert settled.get("text") == failure if failure else settled.get("ok"), settled
+        assert driver.good("wait", id=spec["id"])["status"] == 7  # nobody has taken it
+        driver.good("free", id=spec["id"])
+    assert os.listdir(spec["folder"]) == [] and cgroups() == state.groups
+    driver.end()
+
+
+@root_only
+def test_a_container_ends_before_crun_has(engine):
+    driver, spec = faked(engine, "CRUN \"$@\" && exec sleep 60"), engine.spec(early=True)
+    state, begin = State(engine), time.monotonic()
+    driver.good("create", **spec)
+    driver.good("free", id=spec["id"])
+    assert time.monotonic() - begin < 10
+    assert os.listdir(spec["folder"]) == [] and cgroups() == state.groups
+    driver.end()
+
+
+@root_only
+def test_a_crun_that_is_not_as_it_should_be(engine):
     for what, text in FAKES.items():
-        fake = engine.source("fake")
-        with open(fake, "w", encoding="utf-8") as file:
-            file.write("#!/bin/sh\n" + text.replace("CRUN", crun) + "\n")
-        os.chmod(fake, 0o755)
-        driver = Driver(["unshare", "--mount", "sh", "-c", f'mount --bind {fake} /usr/bin/crun && exec "$0"'])
+        driver = faked(engine, text)
         spec, state = engine.spec(), State(engine)
         answer = driver("create", **spec)
         assert answer.get("error") and answer["text"], (what, answer)

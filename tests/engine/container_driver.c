@@ -96,7 +96,8 @@ static int do_create(const json_t *in, json_t *out, struct error *err) {
         .cwd = text_of(in, "cwd"), .user = text_of(in, "user"), .hostname = text_of(in, "hostname"),
         .memory_bytes = (uint64_t)json_integer_value(json_object_get(in, "memory")),
         .cpu_millis = (uint32_t)json_integer_value(json_object_get(in, "cpu")),
-        .pids_max = (uint32_t)json_integer_value(json_object_get(in, "pids")), .stdio = {-1, output, output}};
+        .pids_max = (uint32_t)json_integer_value(json_object_get(in, "pids")), .stdio = {-1, output, output},
+        .early = json_is_true(json_object_get(in, "early"))};
     while (layers && layers[spec.layer_count]) spec.layer_count++;
     if (text_of(in, "certificate") && buf_read_file(&certificate, text_of(in, "certificate"), 65536) == 0) {
         trust.certificate = certificate.data;
@@ -165,6 +166,7 @@ static int do_one(const json_t *in, json_t *out, struct error *err) {
     struct sandbox_container **container = slot(id);
     if (!*container) return error_set(err, -ENOENT, "no container \"%s\"", id);
     if (strcmp(op, "start") == 0) return sandbox_container_start(*container, err);
+    if (strcmp(op, "settle") == 0) return sandbox_container_settle(*container, err);
     if (strcmp(op, "exec") == 0) return do_exec(*container, in, out, err);
     if (strcmp(op, "pause") == 0) return sandbox_container_pause(*container, err);
     if (strcmp(op, "resume") == 0) return sandbox_container_resume(*container, err);

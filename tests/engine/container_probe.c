@@ -48,6 +48,9 @@ static void try_calls(void) {
     tell("unshare-mount", unshare(CLONE_NEWNS));
     tell("unshare-net", unshare(CLONE_NEWNET));
     tell("clone-user", syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, 0, 0, 0, 0));
+    long second = syscall(SYS_clone, CLONE_PARENT | SIGCHLD, 0, 0, 0, 0);
+    if (second == 0) _exit(0);
+    tell("clone-parent", second);
     tell("mount", mount("none", "/", "tmpfs", 0, NULL));
     tell("umount", umount2("/etc/resolv.conf", MNT_DETACH));
     tell("remount", mount(NULL, "/etc/resolv.conf", NULL, MS_REMOUNT | MS_BIND, NULL));

@@ -55,6 +55,7 @@ static size_t left, taken; // of the questions in the message in buffer, bytes
 struct asker {
     bool told;
     int status;
+    unsigned order; // in which it was told
     struct injection *injection;
     struct asker *cancels; // another one, when this one is told
     struct injection_wait *wait;
@@ -74,9 +75,11 @@ static void changed(struct gate *of, uint32_t rule, uint32_t epoch) {
 
 static void told(int status, struct injection *injection, void *data) {
     struct asker *asker = data;
+    static unsigned count;
     assert_false(asker->told);
     assert_true((status == 0) == (injection != NULL));
     asker->told = true;
+    asker->order = count++;
     asker->status = status;
     asker->injection = injection;
     if (asker->cancels) injection_cancel(asker->cancels->wait);
@@ -308,20 +311,51 @@ static void test_none(void **state) {
     injection_free(asker.injection);
 }
 
-// Though others have waited for longer.
+// Though others have waited for longer; in their order.
 static void test_none_is_told_at_once(void **state) {
     (void)state;
-    struct asker first, second, none;
+    struct asker first, second, none[3];
     assert_non_null(start(&first, "two.test"));
-    assert_non_null(start(&none, "elsewhere.test"));
+    for (size_t i = 0; i < 3; i++) assert_non_null(start(&none[i], "elsewhere.test"));
     assert_non_null(start(&second, "two.test"));
     turn();
-    assert_true(none.told);
-    assert_int_equal(none.injection->count, 0);
-    injection_free(none.injection);
+    for (size_t i = 0; i < 3; i++) {
+        assert_true(none[i].told);
+        assert_int_equal(none[i].order, none[0].order + i);
+        assert_int_equal(none[i].injection->count, 0);
+        injection_free(none[i].injection);
+    }
     assert_false(first.told || second.told);
     injection_cancel(first.wait);
     injection_cancel(second.wait);
+}
+
+static struct asker comers[200];
+static size_t comer_count;
+
+static void another(evutil_socket_t fd, short what, void *data) {
+    (void)fd, (void)what, (void)data;
+    if (comer_count < ARRAY_LENGTH(comers)) assert_non_null(start(&comers[comer_count++], "elsewhere.test"));
+}
+
+// Each turn of the loop brings another one before it comes to those that wait.
+static void test_none_is_not_kept_by_others(void **state) {
+    (void)state;
+    int pair[2];
+    assert_int_equal(channel_pair(pair), 0);
+    struct event *event = event_new(gate.base, pair[0], EV_WRITE | EV_PERSIST, another, NULL);
+    assert_int_equal(event_add(event, NULL), 0);
+    comer_count = 0;
+    while (comer_count < ARRAY_LENGTH(comers)) event_base_loop(gate.base, EVLOOP_ONCE);
+    event_free(event);
+    for (size_t i = 0; i < ARRAY_LENGTH(comers) - 5; i++) assert_true(comers[i].told);
+    turn();
+    for (size_t i = 0; i < ARRAY_LENGTH(comers); i++) {
+        assert_true(comers[i].told);
+        injection_free(comers[i].injection);
+    }
+    close(pair[0]);
+    close(pair[1]);
 }
 
 #define PATIENCE_US 400000 // of a request, here
@@ -660,6 +694,47 @@ static void test_leaf(void **state) {
     assert_true(one.told && one.status == 0);
 }
 
+#define MANY 100 // more than the vault is asked at a time
+
+static struct policy *compile_many(void) {
+    struct policy_model *model = policy_model_new(POLICY_DIALECT_NATIVE);
+    struct policy_warnings warnings = {0};
+    struct policy *policy = NULL;
+    struct error err = {0};
+    char host[32], binding[64];
+    for (unsigned i = 0; i < MANY; i++) {
+        snprintf(host, sizeof(host), "h%u.test", i);
+        snprintf(binding, sizeof(binding), "header:h%u.test:X-Key=env:A", i);
+        assert_int_equal(policy_model_allow(model, host, "test", &err), 0);
+        assert_int_equal(policy_model_bind(model, binding, binding, &err), 0);
+    }
+    assert_int_equal(policy_compile(model, NULL, NULL, 0, 1, &policy, &warnings, &err), 0);
+    policy_warnings_done(&warnings);
+    policy_model_free(model);
+    return policy;
+}
+
+// All are made ahead, and the one that is waited for comes though it is the last.
+static void test_many_leaves(void **state) {
+    (void)state;
+    struct asker last = {0};
+    struct ipc_leaf_ask ask;
+    char host[32];
+    unsigned count = 0;
+    policy_free(gate.policy);
+    gate.policy = compile_many();
+    assert_int_equal(join(), 0);
+    assert_non_null(injection_leaf_start(&gate, "h99.test", leaf_told, &last));
+    while (asked(IPC_LEAF_ASK, &ask, sizeof(ask))) {
+        count++;
+        snprintf(host, sizeof(host), "h%u.test", ask.rule);
+        send_leaf(ask.rule, host, time(NULL) + 1000);
+    }
+    assert_int_equal(count, MANY);
+    assert_true(last.told && last.status == 0);
+    assert_non_null(injection_leaf(&gate, "h0.test"));
+}
+
 static void test_leaf_renewal(void **state) {
     (void)state;
     leaf_asked();
@@ -762,6 +837,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_wiped, setup, teardown),
         cmocka_unit_test_setup_teardown(test_none, setup, teardown),
         cmocka_unit_test_setup_teardown(test_none_is_told_at_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_none_is_not_kept_by_others, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_many_leaves, setup, teardown),
         cmocka_unit_test_setup_teardown(test_deadlines, setup, teardown),
         cmocka_unit_test_setup_teardown(test_order, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
