@@ -38,7 +38,9 @@ static int learn_place(struct learn *learn, const char *path, struct error *err)
         return error_set(err, -EINVAL, "--learn \"%s\": not the name of a file; write such as policy.yaml", path);
     learn->file = strdup(basename(file));
     if (!learn->file) return error_set(err, -ENOMEM, "out of memory");
-    learn->folder = open(dirname(folder), O_PATH | O_DIRECTORY | O_CLOEXEC);
+    learn->way = strdup(dirname(folder));
+    if (!learn->way) return error_set(err, -ENOMEM, "out of memory");
+    learn->folder = open(learn->way, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (learn->folder < 0 || faccessat(learn->folder, ".", W_OK | X_OK, AT_EACCESS) < 0)
         return error_set(err, -errno, "--learn \"%s\": its folder: %s; name a file in a folder that you can write to", path,
                          strerror(errno));
@@ -82,6 +84,7 @@ void daemon_learn_free(struct learn *learn) {
     free(learn->rows);
     free(learn->path);
     free(learn->file);
+    free(learn->way);
     free(learn);
 }
 
@@ -148,6 +151,8 @@ static enum learn_protocol learn_protocol_of(const struct ipc_decision *record) 
     }
     return LEARN_LOOKUP;
 }
+
+const char *learn_folder(const struct learn *learn) { return learn->way; }
 
 void learn_record(struct learn *learn, const struct ipc_decision *record) {
     // What no rule decided (localhost, the root of the DNS) needs none.

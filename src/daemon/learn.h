@@ -7,6 +7,8 @@
 #include "policy/policy.h"
 #include "wire/ipc.h"
 
+// Where it will be written, as it was named.
+const char *learn_folder(const struct learn *learn);
 // Takes a record of the gate: what was allowed is learned, the rest is the decision log's.
 void learn_record(struct learn *learn, const struct ipc_decision *record);
 // Whether a policy that denies by default (the one given beside --learn) would have refused what this record allowed.

@@ -36,6 +36,7 @@ struct learn_row {
 struct learn {
     char *path;  // as given
     char *file;  // its last part
+    char *way;   // the rest of it
     int folder;  // O_PATH
     const struct policy_model *model;
     size_t given_count;       // allow entries of the model before it was opened

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "daemon/learn.h"
 #include "daemon/run_state.h"
 #include "vault/vault.h"
 
@@ -69,6 +70,7 @@ int run_fill_spec(struct run *run, struct error *err) {
     const char *const trusted[] = {options->policy_file, options->node_config, options->upstream_ca, options->log_file, state};
     for (size_t i = 0; i < ARRAY_LENGTH(trusted); i++)
         if (trusted[i] && strcmp(trusted[i], "-") != 0) run->protects[spec->protect_count++] = trusted[i];
+    if (options->learn) spec->outcome = learn_folder(options->learn);
     if (state) run->hides[spec->hide_count++] = state;
     if (options->log_file) run->hides[spec->hide_count++] = options->log_file;
     if (spec_policy_is_secret(options)) run->hides[spec->hide_count++] = options->policy_file;

@@ -33,6 +33,7 @@ static bool http_head_for_proxy(const struct wire_slice *name, const struct http
 static bool http_head_stays(const struct http1_head *head, const struct wire_slice *name,
                             const struct injection *injection) {
     if (http_head_for_proxy(name, head)) return false;
+    if (head->upgrade_h2c && (http_head_named(name, "upgrade") || http_head_named(name, "http2-settings"))) return false;
     if (head->form == HTTP1_FORM_ABSOLUTE && http_head_named(name, "host")) return false;
     return !injection || !injection_bars(injection, name->data, name->len);
 }
@@ -50,12 +51,13 @@ static bool http_head_option(struct wire_slice *rest, struct wire_slice *ret_opt
 
 // Only options that are no names of fields go on: what is named there a proxy in front of the server would take out, be it
 // a credential or the framing.
-static void http_head_connection(struct http_head_sink *sink, struct wire_slice value) {
-    static const char *const known[] = {"close", "keep-alive", "upgrade", "te"};
+static void http_head_connection(struct http_head_sink *sink, struct wire_slice value, bool upgrades) {
+    static const char *const known[] = {"close", "keep-alive", "te", "upgrade"};
+    const size_t count = ARRAY_LENGTH(known) - (upgrades ? 0 : 1);
     const char *before = "Connection: ", *after = "";
     for (struct wire_slice option; http_head_option(&value, &option);) {
         bool stays = false;
-        for (size_t i = 0; i < ARRAY_LENGTH(known); i++) stays |= http_head_named(&option, known[i]);
+        for (size_t i = 0; i < count; i++) stays |= http_head_named(&option, known[i]);
         if (!stays) continue;
         http_head_text(sink, before);
         http_head_put(sink, option.data, option.len);
@@ -109,7 +111,8 @@ size_t http_head_inject(uint8_t *out, const uint8_t *bytes, const struct http1_h
         const struct http1_header *header = &head->headers[i];
         const uint8_t *line = header->name.data;
         if (!http_head_stays(head, &header->name, injection)) continue;
-        if (injection && http_head_named(&header->name, "connection")) http_head_connection(&sink, header->value);
+        if ((injection || head->upgrade_h2c) && http_head_named(&header->name, "connection"))
+            http_head_connection(&sink, header->value, !head->upgrade_h2c);
         else if (host && http_head_named(&header->name, "host")) http_head_host(&sink, host, strlen(host));
         else http_head_put(&sink, line, (size_t)(http_head_line_end(line, bytes + head->len) - line));
     }
@@ -120,7 +123,7 @@ size_t http_head_inject(uint8_t *out, const uint8_t *bytes, const struct http1_h
 }
 
 bool http_head_write(struct evbuffer *out, const uint8_t *bytes, const struct http1_head *head) {
-    bool plain = head->form != HTTP1_FORM_ABSOLUTE;
+    bool plain = head->form != HTTP1_FORM_ABSOLUTE && !head->upgrade_h2c;
     for (size_t i = 0; plain && i < head->header_count; i++) plain = !http_head_for_proxy(&head->headers[i].name, head);
     if (plain) return evbuffer_add(out, bytes, head->len) == 0;
     struct evbuffer_iovec space;

@@ -142,6 +142,13 @@ static void http_relay_answer(struct http_relay *http, const struct policy_reque
     else flow_end(http->flow, true);
 }
 
+// The log has it, though nobody can be answered.
+static void http_relay_judged(const struct http_relay *http, enum policy_reason reason) {
+    struct policy_request request = http_relay_request(http);
+    const struct policy_decision decision = {.verdict = POLICY_DENY, .reason = reason, .rule = POLICY_RULE_NONE};
+    flow_judged(http->flow, &request, &decision);
+}
+
 void http_relay_refuse_at(struct http_relay *http, const struct addr *address, struct policy_decision decision) {
     struct policy_request request = http_relay_request(http);
     if (address) request.address = address;
@@ -288,6 +295,8 @@ static void http_relay_client_ended(struct http_relay *http) {
 static void http_relay_ended(struct stream *side, int error, void *data) {
     struct http_relay *http = data;
     if (http->opened && side == http->client) intercept_client_left(http->flow);
+    if (error == -ETIMEDOUT && side == http->client && http->state == HTTP_RELAY_HEAD && http->head_begun_us)
+        http_relay_judged(http, POLICY_BAD_REQUEST); // it has begun to say something, and that is all
     bool failed = (error < 0 && (side == http->client || http->state == HTTP_RELAY_TUNNEL)) || error == -ETIMEDOUT;
     if (error == -EDQUOT) {
         limit_spent(http->flow);
@@ -357,6 +366,7 @@ void http_relay_start(struct flow *flow) {
         return;
     }
     http->flow = flow;
+    http->head_ms = HTTP_HEAD_MS;
     http->opened = flow->intercept != NULL;
     http->door = !http->opened && flow->door && flow->door->stage != DOOR_PASSED;
     flow->http = http;

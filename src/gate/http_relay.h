@@ -10,7 +10,7 @@
 #include "gate/state.h"
 #include "gate/stream.h"
 
-#define HTTP_HEAD_US 30000000 // from the first byte of a head to its last
+#define HTTP_HEAD_MS 30000 // from the first byte of a head to its last
 #define HTTP_WATERMARK 262144 // bytes waiting towards one side before the other is read no further
 
 enum http_relay_state {
@@ -37,6 +37,8 @@ struct http_relay {
     unsigned interim; // 1xx heads of this answer
     bool request_done, response_headed, answered, until_close, client_eof, server_eof, answer_begun;
     bool keep_alive, upgrade, expects, reused, dead;
+    bool hurried; // its client is to send more of a head soon
+    unsigned head_ms; // HTTP_HEAD_MS
     bool door;   // its client speaks to a proxy
     bool opened; // TLS that the gate ended: one host, one server, credentials
 };

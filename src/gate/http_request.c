@@ -250,6 +250,8 @@ static void http_request_judge(struct http_relay *http, const uint8_t *bytes, co
     struct name_host host;
     uint16_t port;
     http->head_begun_us = 0;
+    if (http->hurried) stream_idle_after(http->client, GATE_HTTP_IDLE_MS);
+    http->hurried = false;
     if (http->door && head->form == HTTP1_FORM_AUTHORITY) {
         http_relay_to_door(http);
         return;
@@ -269,12 +271,9 @@ static void http_request_judge(struct http_relay *http, const uint8_t *bytes, co
         http_relay_refuse(http, decision);
         return;
     }
-    if (head->upgrade_h2c) {
-        http_relay_refuse_reason(http, POLICY_PROTOCOL_DENIED);
-        return;
-    }
     http->keep_alive = head->keep_alive;
-    http->upgrade = head->upgrade_websocket || head->upgrade_other;
+    // An offer of h2c is left out (http_head.c): its frames would have to be read, and clients take an answer in HTTP/1.1.
+    http->upgrade = (head->upgrade_websocket || head->upgrade_other) && !head->upgrade_h2c;
     http->expects = head->expect_continue;
     if (http->opened) http_request_ask(http, head);
     else http_request_pass(http, bytes, head, &decision);
@@ -304,7 +303,8 @@ void http_request_next(struct http_relay *http) {
     }
     enum wire_result result = http1_head(&http->request, bytes, len, &head);
     if (result == WIRE_OK) http_request_judge(http, bytes, &head);
-    else if (result == WIRE_BAD || len >= HTTP1_HEAD_MAX || now - http->head_begun_us > HTTP_HEAD_US)
+    else if (result == WIRE_BAD || len >= HTTP1_HEAD_MAX || now - http->head_begun_us > http->head_ms * UINT64_C(1000))
         http_relay_refuse_reason(http, POLICY_BAD_REQUEST);
     else if (http->client_eof) http_relay_finish(http);
+    else if (!http->hurried && !(http->hurried = stream_idle_after(http->client, http->head_ms))) flow_end(http->flow, true);
 }

@@ -421,11 +421,17 @@ static void stream_idle(evutil_socket_t fd, short what, void *data) {
     if (event_add(&stream->idle, &after) < 0) stream_end(stream, -ENOMEM);
 }
 
+bool stream_idle_after(struct stream *stream, unsigned idle_ms) {
+    struct timeval after = {.tv_sec = idle_ms / 1000, .tv_usec = (suseconds_t)(idle_ms % 1000) * 1000};
+    stream->idle_ms = idle_ms;
+    stream->moved_us = clock_coarse_us();
+    return event_add(&stream->idle, &after) == 0;
+}
+
 // ---- life ----
 
 struct stream *stream_new(struct event_base *base, int fd, struct ssl_st *ssl, unsigned idle_ms,
                           const struct stream_handlers *handlers, void *data) {
-    struct timeval after = {.tv_sec = idle_ms / 1000, .tv_usec = (suseconds_t)(idle_ms % 1000) * 1000};
     struct stream *stream = NEW(struct stream);
     if (!stream) return NULL;
     stream->base = base;
@@ -433,8 +439,6 @@ struct stream *stream_new(struct event_base *base, int fd, struct ssl_st *ssl, u
     stream->ssl = ssl;
     stream->handlers = handlers;
     stream->data = data;
-    stream->idle_ms = idle_ms;
-    stream->moved_us = clock_coarse_us();
     stream->step = STREAM_STEP_SMALL;
     meter_turn_init(&stream->turn, stream_resumed);
     stream->input = evbuffer_new();
@@ -443,7 +447,7 @@ struct stream *stream_new(struct event_base *base, int fd, struct ssl_st *ssl, u
     event_assign(&stream->writes, base, fd, EV_WRITE | EV_PERSIST, stream_writable, stream);
     event_assign(&stream->wake, base, -1, 0, stream_woken, stream);
     evtimer_assign(&stream->idle, base, stream_idle, stream);
-    if (stream->input && stream->output && event_add(&stream->idle, &after) == 0) return stream;
+    if (stream->input && stream->output && stream_idle_after(stream, idle_ms)) return stream;
     if (stream->input) evbuffer_free(stream->input);
     if (stream->output) evbuffer_free(stream->output);
     free(stream);

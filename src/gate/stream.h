@@ -55,4 +55,6 @@ bool stream_push(struct stream *stream);
 bool stream_push_secret(struct stream *stream, const void *bytes, size_t len, void (*done)(void *data), void *data);
 // After everything in the output has gone out: no more will come (TLS: close_notify, then FIN).
 bool stream_shut(struct stream *stream);
+// Another time after which it is idle, from now on. False: out of memory.
+bool stream_idle_after(struct stream *stream, unsigned idle_ms);
 bool stream_is_tls(const struct stream *stream);

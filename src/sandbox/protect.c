@@ -242,6 +242,9 @@ int protect_add(struct exposure *exposure, const struct sandbox_spec *spec, stru
         int r = protect_one(exposure, base, spec->protects[i], spec->cwd, err);
         if (r < 0) return r;
     }
+    char real[PATH_MAX];
+    int r = spec->outcome ? resolve(exposure, base, spec->outcome, spec->cwd, real, err) : 0;
+    if (r < 0) return r;
     settle(exposure, base);
     exposure->protects = exposure->count > base;
     return 0;

@@ -42,6 +42,8 @@ struct sandbox_spec {
     size_t write_count;
     const char *const *protects; // files that the host trusts, as they were named: read-only inside wherever the sandbox
     size_t protect_count;        // could write them, and neither moved nor removed; refused if that cannot be had
+    const char *outcome;         // folder where something will be written when it has ended, or NULL: refused if the way to it
+                                 // leads through a link that the sandbox could replace
     const char *const *hides;    // files and folders of ours that are empty inside, wherever they are shown
     size_t hide_count;
     const char *const *secrets;  // files with secrets: refused where the sandbox would see them

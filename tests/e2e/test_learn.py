@@ -256,6 +256,22 @@ def test_name_taken_while_it_runs(box, prepare):
         assert text_of(box) == "mine\n"
 
 
+def test_folder_by_way_of_a_link_of_an_earlier_sandbox(box):
+    """One that it made leads where it wants; one that it cannot replace is the caller's."""
+    elsewhere = box.lab.path(f"learned-{box.kind}")
+    os.makedirs(elsewhere, exist_ok=True)
+    os.chmod(elsewhere, 0o777)
+    assert box.run("", "ln", "-sfn", elsewhere, "out").code == 0
+    result = box.run("--learn out/learned.yaml", "true")
+    assert result.code == 125 and "leads through the symbolic link" in result.err and os.listdir(elsewhere) == [], result
+    os.unlink(box.path("out"))
+    os.symlink(elsewhere, elsewhere + ".link")
+    result = box.run(f"--learn {elsewhere}.link/learned.yaml", "true")
+    assert result.code == 0 and os.listdir(elsewhere) == ["learned.yaml"], result
+    os.unlink(os.path.join(elsewhere, "learned.yaml"))
+    os.unlink(elsewhere + ".link")
+
+
 def test_folder_moved_while_it_runs(box):
     """The file goes where it was meant to go, wherever the sandbox has taken that folder's name."""
     for name in ("out", "decoy"):

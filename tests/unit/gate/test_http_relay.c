@@ -3,6 +3,7 @@
 // of ours and of libevent's. Whatever fails, the server gets no byte out of order, and the client what it should or an end.
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,6 +16,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "gate/http_relay.h"
 #include "gate/state.h"
 #include "policy/model.h"
 
@@ -183,8 +185,47 @@ static void test_memory_fails(void **state) {
     }
 }
 
+// A head that has begun and does not go on is ended, the first one's or a later one's; a connection between two requests is not.
+static void test_stalled_heads(void **state) {
+    static const struct {
+        const char *first, *second; // what the client says before and after the answer
+        bool ends;
+    } rows[] = {
+        {"GET / HT", "", true},
+        {"GET / HTTP/1.1\r\nHost: allowed.test\r\nX:", "", true},
+        {"GET / HTTP/1.1\r\nHost: allowed.test\r\n\r\n", "GET /b HTTP/1.1\r\n", true},
+        {"GET / HTTP/1.1\r\nHost: allowed.test\r\n\r\n", "", false},
+        {"GET / HT", "TP/1.1\r\nHost: allowed.test\r\n\r\n", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
+        int channel[2];
+        start(channel);
+        struct flow *flow = sniffed();
+        flow->opening->len = strlen(rows[i].first);
+        memcpy(flow->opening->bytes, rows[i].first, flow->opening->len);
+        http_relay_start(flow);
+        flow->http->head_ms = 200;
+        turn();
+        if (server.len > 0) say(&server, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        turn();
+        say(&client, rows[i].second);
+        for (int wait = 0; wait < (rows[i].ends ? 500 : 60) && !client.ended; wait++) {
+            poll(NULL, 0, 10);
+            turn();
+        }
+        if (client.ended != rows[i].ends) fail_msg("row %zu", i);
+        assert_int_equal(gate.counters.decisions[POLICY_TCP][POLICY_DENY][POLICY_BAD_REQUEST], rows[i].ends);
+        close(client.fd);
+        close(server.fd);
+        turn();
+        assert_int_equal(gate.flow_count, 0);
+        stop(channel);
+    }
+}
+
 int main(void) {
     event_set_mem_functions(__wrap_malloc, __wrap_realloc, free);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_memory_fails)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_memory_fails), cmocka_unit_test(test_stalled_heads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
