@@ -123,7 +123,8 @@ static int command_create(const struct node_options *options, struct error *err)
 // A line of a command's output.
 static void exec_line(const char *text, void *data) {
     int *status = data;
-    json_t *line = json_loads(text, 0, NULL);
+    json_t *line = json_loads(text, JSON_ALLOW_NUL, NULL);
+    if (!line) fprintf(stderr, "penstock: the node sent a line that cannot be read; use penstock of the node's version\n");
     const struct {
         const char *key;
         FILE *file;

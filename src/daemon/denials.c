@@ -149,8 +149,9 @@ static bool is_failure(const struct denial *row) {
 
 static bool print_hints(const struct denial *row, const char *policy_file, FILE *out) {
     bool options = false;
-    for (size_t i = 0; i < row->hint_count && is_failure(row); i++) fprintf(out, "; %s", row->hints[i]);
-    if (is_failure(row)) return false;
+    bool words = is_failure(row) || row->reason == POLICY_LIMIT_EXCEEDED; // and no entry of a policy
+    for (size_t i = 0; i < row->hint_count && words; i++) fprintf(out, "; %s", row->hints[i]);
+    if (words) return false;
     for (size_t i = 0; i < row->hint_count; i++) {
         if (i == 0 && policy_file) fprintf(out, "; to allow, in \"%s\" under allow: ", policy_file);
         else fputs(i == 0 ? "; to allow: " : policy_file || row->hints[i][0] != '-' ? ", " : " ", out);

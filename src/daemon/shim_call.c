@@ -3,6 +3,7 @@
 // whose end is a message of its own.
 #include <errno.h>
 #include <event2/event.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -159,7 +160,9 @@ static void shim_exec_free(struct shim_exec *exec) {
     list_remove(&exec->list);
     exec->shim->exec_count--;
     if (exec->event) event_free(exec->event);
+    if (exec->unread) event_free(exec->unread);
     if (exec->pidfd >= 0) close(exec->pidfd);
+    if (exec->output >= 0) close(exec->output);
     free(exec);
 }
 
@@ -173,6 +176,22 @@ static void shim_exec_ended(evutil_socket_t fd, short what, void *data) {
     shim_exec_free(exec);
 }
 
+// Whoever asked for it is gone, or the daemon is: nobody could end it, or hear of its end.
+static void shim_exec_unread(evutil_socket_t fd, short what, void *data) {
+    (void)fd, (void)what;
+    struct shim_exec *exec = data;
+    event_free(TAKE_POINTER(exec->unread));
+    kill(-exec->pid, SIGKILL); // its session's
+    kill(exec->pid, SIGKILL);
+}
+
+static bool shim_exec_watch(struct shim_exec *exec) {
+    exec->pidfd = (int)syscall(SYS_pidfd_open, exec->pid, 0);
+    if (exec->pidfd < 0 || !run_listen(&exec->shim->run, exec->pidfd, shim_exec_ended, exec, &exec->event)) return false;
+    // The end of a pipe that is written to is never ready to be read from: only its error is told.
+    return exec->output < 0 || run_listen(&exec->shim->run, exec->output, shim_exec_unread, exec, &exec->unread);
+}
+
 static int shim_exec_start(struct shim_exec *exec, const json_t *object, const int *fds, struct error *err) {
     AUTO_FREE char **argv = shim_strings(json_object_get(object, "argv"));
     AUTO_FREE char **environment = shim_environment(json_object_get(object, "env"));
@@ -181,10 +200,11 @@ static int shim_exec_start(struct shim_exec *exec, const json_t *object, const i
                                          .user = json_string_value(json_object_get(object, "user")),
                                          .stdio = {fds[0], fds[1], fds[2]}, .own = 7};
     if (!argv || !argv[0] || !environment) return error_set(err, -EINVAL, "a command is a list of at least one string");
+    if (fds[1] >= 0 && (exec->output = fcntl(fds[1], F_DUPFD_CLOEXEC, 3)) < 0)
+        return error_set(err, -errno, "watching the command: %s", strerror(errno));
     int rc = sandbox_container_exec(exec->shim->container, &command, &exec->pid, err);
     if (rc < 0) return rc;
-    exec->pidfd = (int)syscall(SYS_pidfd_open, exec->pid, 0);
-    if (exec->pidfd >= 0 && run_listen(&exec->shim->run, exec->pidfd, shim_exec_ended, exec, &exec->event)) return 0;
+    if (shim_exec_watch(exec)) return 0;
     kill(exec->pid, SIGKILL);
     waitpid(exec->pid, NULL, 0);
     return error_set(err, -EMFILE, "watching the command: %s", strerror(errno));
@@ -194,7 +214,7 @@ static int shim_exec_new(struct shim *shim, struct shim_peer *peer, uint32_t id,
                          struct error *err) {
     struct shim_exec *exec = NEW(struct shim_exec);
     if (!exec) return error_set(err, -ENOMEM, "out of memory");
-    *exec = (struct shim_exec){.shim = shim, .peer = peer, .id = id, .pidfd = -1};
+    *exec = (struct shim_exec){.shim = shim, .peer = peer, .id = id, .pidfd = -1, .output = -1};
     list_append(&shim->execs, &exec->list);
     shim->exec_count++;
     int rc = shim_exec_start(exec, object, fds, err);

@@ -29,10 +29,11 @@ struct shim_exec {
     struct list list;
     struct shim *shim;
     struct shim_peer *peer; // NULL: it has gone
-    struct event *event;
+    struct event *event, *unread;
     uint32_t id;
     pid_t pid;
     int pidfd;
+    int output; // its standard output too, to see when nobody reads it; -1: it has none
 };
 
 struct shim {

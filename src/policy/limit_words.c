@@ -38,7 +38,7 @@ void limit_hint(const struct policy *policy, enum policy_limit limit, char buf[P
     case POLICY_LIMIT_NONE:
         return;
     case POLICY_LIMIT_CONNECTIONS:
-        snprintf(buf, POLICY_HINT_SIZE, "limits: {connections: %u} are open; close some, or raise it in the policy",
+        snprintf(buf, POLICY_HINT_SIZE, "as many are open as limits: {connections: %u} lets be; close some, or raise it in the policy",
                  header->max_connections);
         return;
     case POLICY_LIMIT_CONNECTION_RATE:

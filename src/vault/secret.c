@@ -171,7 +171,7 @@ const char *vault_secret_why(int status, char text[VAULT_WHY_SIZE]) {
     case -EPIPE:
         return "the vault process ended; it is started again";
     case -EBUSY:
-        return "too many commands run at once";
+        return "too many cmd: commands run at once (the most is 32); try again";
     case -ETIMEDOUT:
         return "it took too long";
     default:
@@ -275,8 +275,9 @@ static void secret_round(struct secret *secret, uint64_t now_us) {
 void secret_fetch(struct secret *secret, struct secret_waiter *waiter, uint64_t now_us) {
     uint64_t age = now_us - secret->known_us;
     bool command = secret->kind == SECRET_COMMAND;
-    if (secret->kind == SECRET_ENVIRONMENT || (command && !secret->asked && secret->known_us &&
-                                               age < (secret->value ? SECRET_COMMAND_US : COMMAND_AGAIN_US))) {
+    // One for which there was no place has not failed.
+    uint64_t again_us = secret->value ? SECRET_COMMAND_US : secret->status == -EBUSY ? 0 : COMMAND_AGAIN_US;
+    if (secret->kind == SECRET_ENVIRONMENT || (command && !secret->asked && secret->known_us && age < again_us)) {
         if (secret->kind == SECRET_ENVIRONMENT && secret->status < 0) secret_tell(secret, secret->status);
         waiter->done(waiter, secret->status);
         return;

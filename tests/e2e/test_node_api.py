@@ -347,12 +347,16 @@ def test_exec(node):
                        ({"cmd": "x", "env": {"a=b": "c"}}, "a=b")):
         answer = node.call("POST", f"/sandboxes/{sandbox}/exec", body)
         assert answer.status == 400 and text in answer.message, answer
-    # Each piece as it comes; and a client that goes away takes its command with it, or at least nothing else.
+    # Each piece as it comes; and a client that goes away takes its command with it, and nothing else.
     connection = node.connection()
     connection.request("POST", f"/sandboxes/{sandbox}/exec", json.dumps({"cmd": "echo first; sleep 1000 & echo $! >/root/pid; wait"}), {"X-API-Key": KEY})
     answer = connection.getresponse()
     assert json.loads(answer.readline()) == {"stdout": "first\n"}
     connection.close()
+    end = time.monotonic() + 10
+    while (left := node.exec(sandbox, "kill -0 $(cat /root/pid) 2>/dev/null && echo runs").out) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert left == "", "the command of a client that has gone"
     assert node.exec(sandbox, "echo still").out == "still\n"
     many = [threading.Thread(target=node.exec, args=(sandbox, "sleep 0.2")) for _ in range(10)]
     started = time.monotonic()

@@ -50,6 +50,9 @@ def test_a_sandbox_from_creation_to_removal(node):
     raw = subprocess.run([node.program, "exec", sandbox, "--", "sh", "-c", "printf '\\377\\000'"], env=node.environment(),
                          capture_output=True, check=True, timeout=PATIENCE).stdout
     assert raw == b"\xff\0"
+    raw = subprocess.run([node.program, "exec", sandbox, "--", "sh", "-c", "printf 'a\\000b'; printf '\\000' >&2"], env=node.environment(),
+                         capture_output=True, check=True)
+    assert (raw.stdout, raw.stderr) == (b"a\0b", b"\0")  # text that JSON can hold
     assert node.run("exec", sandbox, "--", "sh", "-c", "kill -9 $$").returncode == 137
     # Standard input: only if asked for, whole, and no more than the API takes.
     def exec_input(data, *options):

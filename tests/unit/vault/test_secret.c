@@ -3,6 +3,7 @@
 #include "rig.h"
 
 #include "vault/secure.h"
+#include "vault/source.h"
 #include "vault/vault.h"
 
 #define SECOND 1000000
@@ -268,6 +269,42 @@ static void test_failing_command_rests(void **state) {
     secret_unref(secret);
 }
 
+static struct answer {
+    struct secret_waiter waiter;
+    int status;
+    bool over;
+} slow[SOURCE_COMMANDS_MAX];
+
+static void count_answer(struct secret_waiter *waiter, int status) {
+    struct answer *answer = (struct answer *)(void *)((char *)waiter - offsetof(struct answer, waiter));
+    answer->status = status;
+    answer->over = true;
+}
+
+// One more than may run at a time fails, and is run by the next request when there is a place.
+static void test_many_commands(void **state) {
+    (void)state;
+    struct secret *secrets[SOURCE_COMMANDS_MAX], *late = ref("cmd:", "printf late");
+    char script[64];
+    for (int i = 0; i < SOURCE_COMMANDS_MAX; i++) {
+        snprintf(script, sizeof(script), "sleep 1; printf %d", i);
+        secrets[i] = ref("cmd:", script);
+        slow[i] = (struct answer){.waiter.done = count_answer};
+        list_init(&slow[i].waiter.link);
+        secret_fetch(secrets[i], &slow[i].waiter, clock_us());
+        rig_turn(&rig); // the helper reads it
+    }
+    assert_int_equal(rig_fetch(&rig, late), -EBUSY);
+    for (int i = 0; i < SOURCE_COMMANDS_MAX; i++) {
+        for (int turn = 0; turn < 3000 && !slow[i].over; turn++) rig_turn(&rig);
+        if (!slow[i].over || slow[i].status != 0) fail_msg("%d: %d %d", i, slow[i].over, slow[i].status);
+        secret_unref(secrets[i]);
+    }
+    assert_int_equal(rig_fetch(&rig, late), 0);
+    assert_secret(late, "late");
+    secret_unref(late);
+}
+
 static void test_store(void **state) {
     (void)state;
     struct secret *secret = ref("store:", "token"), *bad = ref("store:", "../x");
@@ -358,6 +395,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_commands_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_command_leaves_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(test_failing_command_rests, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_many_commands, setup, teardown),
         cmocka_unit_test_setup_teardown(test_store, setup, teardown),
         cmocka_unit_test_setup_teardown(test_rotation_during_round, setup, teardown),
         cmocka_unit_test_setup_teardown(test_round_given_up, setup, teardown),
