@@ -105,7 +105,10 @@ static int command_create(const struct node_options *options, struct error *err)
     int rc = words_needed(options, 0, image == options->image ? 0 : 1, "", err);
     if (rc == 0 && !image == !options->template_id)
         rc = error_set(err, -EINVAL, "name either an image or --template NAME to make the sandbox from");
-    if (rc == 0) rc = node_policy_text(options, &policy, err);
+    struct node_options closed = *options; // what is not said is none, as in `run`: the API's own is all that is public
+    bool said = options->policy || options->network || options->allow || options->deny || options->open_private;
+    if (!said) closed.network = "none";
+    if (rc == 0) rc = node_policy_text(&closed, &policy, err);
     json_t *body = json_pack("{s:s*,s:s*,s:s*,s:s*,s:O*,s:O*}", "image", image, "templateID", options->template_id, "policy", policy,
                              "type", options->type, "envVars", options->env, "metadata", options->metadata);
     if (!options->timeout) json_object_set_new(body, "expires", json_false());

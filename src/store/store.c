@@ -139,7 +139,7 @@ int store_open(const char *path, struct store **ret_store, struct error *err) {
     }
     if (r == -EBADMSG && err && strncmp(err->text, "the store:", 10) == 0) // in SQLite's words
         error_set(err, r, "the store \"%s\" is not a database, or is damaged; put a copy of it back, or move it away to begin with an "
-                  "empty one (its sandboxes end)", path);
+                  "empty one (its sandboxes end, and its templates and snapshots are removed)", path);
     if (r == -EBUSY) error_set(err, r, "the store \"%s\" is used by another penstock; end that one", path);
     store_close(store);
     return r;

@@ -33,6 +33,9 @@ def create(node, *arguments):
 def test_a_sandbox_from_creation_to_removal(node):
     assert good(node, "ps").split() == ["SANDBOX", "STATE", "TEMPLATE", "STARTED", "ENDS"]
     sandbox = create(node, "--allow", "both.example", "--env", "A=b c", "--metadata", "of=me", IMAGE)
+    closed = create(node, IMAGE)  # nothing is allowed until it is
+    assert good(node, "explain", closed, "https://both.example/", code=1).startswith("deny: ")
+    good(node, "rm", closed)
     ending = create(node, "--timeout", "600", "--network", "none", "--memory", "256", "--cpus", "2", "--image", IMAGE)
     lines = {line.split()[0]: line for line in good(node, "ps").splitlines()[1:]}
     assert re.fullmatch(rf"{sandbox} +running +{IMAGE} +{TIME} +never", lines[sandbox]), lines
