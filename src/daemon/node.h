@@ -36,7 +36,7 @@ struct node {
     struct node_config config;
     unsigned renewals;       // of the configuration
     struct event *guard_event; // what others do to the kernel's rules
-    struct list sandboxes, sweeps;
+    struct list sandboxes, sweeps, builds;
     size_t sandbox_count, starting;
     struct shim_spare spare;
     struct event *spare_event;
@@ -152,5 +152,7 @@ void node_call_snapshot(void *data, struct api_call *call, const struct store_sa
                         bool replaces);
 void node_call_fork(void *data, struct api_call *call, const struct store_sandbox *row, const struct store_sandbox *children,
                     size_t count);
+// Of a template that is gone: those that go on are ended.
+void node_build_cancel(struct node *node, const char *template_id);
 void node_call_build(void *data, struct api_call *call, const struct store_template *item, const struct api_build *build);
 void node_call_remove_template(void *data, struct api_call *call, const struct store_template *item);

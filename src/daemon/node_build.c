@@ -24,6 +24,7 @@
 #define BUILD_UNTIL "until /bin/sh -c \"$1\"; do sleep 1 || exit; done"
 
 struct building {
+    struct list link;
     struct node *node;
     struct node_sandbox *sandbox;
     char template_id[STORE_ID_SIZE], id[STORE_ID_SIZE];
@@ -35,6 +36,8 @@ struct building {
     char step[512];
     struct node_exec *command, *service, *ready; // a step; the start command, and what waits until it is up; NULL: it has ended
     struct event *patience, *turn;
+    bool over;      // its sandbox is being ended
+    bool cancelled; // the store knows nothing of it any more
 };
 
 static void build_next(struct building *building);
@@ -48,6 +51,7 @@ static void build_steps_free(struct api_step *steps, size_t count) {
 }
 
 static void build_free(struct building *building) {
+    list_remove(&building->link);
     build_steps_free(building->steps, building->step_count);
     json_decref(building->layers);
     json_decref(building->config);
@@ -81,9 +85,10 @@ static void build_ended(const char *failure, void *data) {
 
 static void build_fails(struct building *building, const char *reason) {
     struct error err = {0};
+    building->over = true;
     build_forget(building);
-    build_log(building, "error", reason);
-    if (store_build_fail(building->node->store, building->id, building->step, reason, &err) < 0)
+    if (!building->cancelled) build_log(building, "error", reason);
+    if (!building->cancelled && store_build_fail(building->node->store, building->id, building->step, reason, &err) < 0)
         fprintf(stderr, "penstock: build %s: %s\n", building->id, err.text);
     if (building->sandbox) node_end(building->sandbox, build_ended, building);
     else build_free(building);
@@ -110,6 +115,7 @@ static void build_taken(const struct ipc_shim_done *done, void *data) {
         return;
     }
     node_remove_layers(building->node, before);
+    building->over = true;
     build_forget(building);
     node_end(building->sandbox, build_ended, building);
 }
@@ -318,6 +324,10 @@ static void build_started(struct node_sandbox *sandbox, int status, const char *
     }
     static const struct timeval patience = {.tv_sec = BUILD_STEPS_S};
     building->sandbox = sandbox;
+    if (building->cancelled) {
+        build_fails(building, "");
+        return;
+    }
     building->patience = evtimer_new(building->node->base, build_impatient, building);
     building->turn = evtimer_new(building->node->base, build_turn, building);
     if (!building->patience || !building->turn || event_add(building->patience, &patience) < 0) {
@@ -344,6 +354,16 @@ static int build_copy_steps(struct building *building, const struct api_build *b
     return 0;
 }
 
+void node_build_cancel(struct node *node, const char *template_id) {
+    LIST_FOREACH(&node->builds, at) {
+        struct building *building = LIST_ENTRY(at, struct building, link);
+        if (building->over || strcmp(building->template_id, template_id) != 0) continue;
+        building->cancelled = true;
+        // Else it ends when it has been started, or when its layer has been taken.
+        if (building->sandbox && !building->layer) build_fails(building, "");
+    }
+}
+
 void node_call_build(void *data, struct api_call *call, const struct store_template *item, const struct api_build *build) {
     struct node *node = data;
     struct error err = {0};
@@ -359,6 +379,7 @@ void node_call_build(void *data, struct api_call *call, const struct store_templ
     if (!building) return; // the build stays as it is; a restart says so
     *building = (struct building){.node = node, .layers = json_loads(source ? source->layers : "[]", 0, NULL),
                                   .config = json_loads(source && source->config ? source->config : "{}", 0, NULL)};
+    list_append(&node->builds, &building->link);
     snprintf(building->template_id, sizeof(building->template_id), "%s", item->id);
     snprintf(building->id, sizeof(building->id), "%s", build->id);
     snprintf(building->step, sizeof(building->step), "start");

@@ -256,6 +256,7 @@ void node_call_remove_template(void *data, struct api_call *call, const struct s
     struct node *node = data;
     struct error err = {0};
     int rc = store_template_remove(node->store, item->id, &err);
+    if (rc == 0) node_build_cancel(node, item->id);
     if (rc == 0) node_remove_layers(node, item->layers);
     if (rc == 0) api_reply_done(call);
     else api_reply_errno(call, rc, err.text);

@@ -314,6 +314,7 @@ int daemon_serve(const struct daemon_serve *options) {
     struct serve serve = {.options = options, .lock = -1};
     list_init(&serve.node.sandboxes);
     list_init(&serve.node.sweeps);
+    list_init(&serve.node.builds);
     serve.node.spare.fd = -1;
     signal(SIGPIPE, SIG_IGN);
     role_keep_secrets();

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from conftest import RUN_TIMEOUT
+from engine import processes
 from node import IMAGE, node, root_only  # noqa: F401  (the fixture)
 
 CURL = "curl -sS -o /dev/null --max-time 10 https://{}/"
@@ -128,6 +129,24 @@ def test_failed_builds(node, name, fields, message):
             entry.startswith("b") for entry in os.listdir(os.path.join(node.state, "node", "sandboxes"))):
         assert time.monotonic() < end, os.listdir(os.path.join(node.state, "node", "sandboxes"))
         time.sleep(0.05)
+
+
+@root_only
+@pytest.mark.parametrize("name,fields", [("step", {"steps": [step("RUN", "sleep 4711")]}), ("ready", {"startCmd": "sleep 4711", "readyCmd": "false"})])
+def test_a_template_that_is_removed_while_it_is_built(node, name, fields):
+    layers = set(os.listdir(os.path.join(node.state, "node", "layers")))
+    made = node.good("POST", "/v3/templates", {"name": "removed-" + name}, (202,)).json
+    node.good("POST", f"/v2/templates/{made['templateID']}/builds/{made['buildID']}", {"fromImage": IMAGE, **fields}, (202,))
+    end = time.monotonic() + 60
+    while not any("sleep 4711" in text for text in processes().values()):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    node.good("DELETE", f"/templates/{made['templateID']}")
+    while any("sleep 4711" in text for text in processes().values()) or set(os.listdir(os.path.join(node.state, "node", "layers"))) != layers or any(
+            entry.startswith("b") for entry in os.listdir(os.path.join(node.state, "node", "sandboxes"))):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert node.call("GET", f"/templates/{made['templateID']}/builds/{made['buildID']}/status").status == 404
 
 
 @root_only
