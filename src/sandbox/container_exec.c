@@ -16,6 +16,7 @@
 #include "sandbox/container_plan.h"
 #include "sandbox/container_state.h"
 #include "sandbox/environment.h"
+#include "sandbox/tool.h"
 
 #define START_MAX (4 << 20)
 
@@ -86,14 +87,30 @@ static int write_process(struct running *running, struct error *err) {
     return container_config_process(&running->user, exec->cwd && exec->cwd[0] ? exec->cwd : running->start.cwd, running->process, err);
 }
 
-static int call_crun(const struct running *running, const int fds[5], struct error *err) {
+static void end_command(pid_t pid, int pidfd) {
+    kill(pid, SIGKILL); // our child: the number is its until we wait
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
+    }
+    close(pidfd);
+}
+
+// The process is known before what crun has left is taken: it may have ended by now.
+static int call_crun(const struct running *running, const int fds[5], pid_t *ret_pid, int *ret_pidfd, struct error *err) {
     char process[4200], pid[4200];
     snprintf(process, sizeof(process), "--process=%s", running->process);
     snprintf(pid, sizeof(pid), "--pid-file=%s", running->pid);
     char exec[] = "exec", detach[] = "--detach", preserve[] = "--preserve-fds=5";
     char *const arguments[] = {exec, detach, preserve, process, pid, running->container->id, NULL};
     int r = container_call(running->container, arguments, fds, 5, NULL, NULL, err);
-    return r < 0 ? r : sandbox_container_settle(running->container, err);
+    if (r < 0) return r;
+    struct error why;
+    tool_await(running->container->crun, -1);
+    int named = container_child(running->pid, NULL, ret_pid, ret_pidfd, &why);
+    if (named == 0) tool_leaves(running->container->crun, *ret_pid);
+    r = sandbox_container_settle(running->container, err);
+    if (r == 0 && named < 0) return error_set(err, named, "%s", why.text);
+    if (r < 0 && named == 0) end_command(*ret_pid, *ret_pidfd);
+    return r;
 }
 
 // A command that has ended but was not waited for keeps the container's PID namespace, so its end has to wait for them.
@@ -117,8 +134,7 @@ static int remember(struct sandbox_container *container, int pidfd) {
 static int start_command(struct running *running, int status, int fds[5], pid_t *ret_pid, struct error *err) {
     pid_t pid = 0;
     int pidfd = -1;
-    int r = call_crun(running, fds, err);
-    if (r == 0) r = container_child(running->pid, NULL, &pid, &pidfd, err);
+    int r = call_crun(running, fds, &pid, &pidfd, err);
     if (r < 0) return r;
     close(TAKE_FD(fds[0])); // its end is the init's alone now
     r = container_await(status, err);
@@ -129,10 +145,7 @@ static int start_command(struct running *running, int status, int fds[5], pid_t 
         *ret_pid = pid;
         return 0;
     }
-    kill(pid, SIGKILL); // our child: the number is its until we wait
-    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
-    }
-    close(pidfd);
+    end_command(pid, pidfd);
     return r;
 }
 

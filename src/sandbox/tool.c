@@ -235,7 +235,7 @@ static int await(struct tool_process *process, int fd) {
     }
 }
 
-bool tool_await(struct tool_process *process, int fd) { return fd >= 0 && await(process, fd) == 1; }
+bool tool_await(struct tool_process *process, int fd) { return await(process, fd) == 1; }
 
 int tool_pidfd(const struct tool_process *process) { return process->pidfd; }
 

@@ -32,7 +32,7 @@ int tool_run(const struct tool *tool, struct error *err);
 int tool_start(const struct tool *tool, struct tool_process **ret_process, struct error *err);
 int tool_finish(struct tool_process *process, struct error *err);
 void tool_stop(struct tool_process *process); // ends it by force, and frees it
-// Waits until there is something to read from fd: true; or for the end, or until its time is over: false.
+// Waits until there is something to read from fd (-1: there is none): true; or for the end, or until its time is over: false.
 bool tool_await(struct tool_process *process, int fd);
 int tool_pidfd(const struct tool_process *process); // the process keeps it
 // What it leaves running is this process alone, which is not taken though it be dead.
