@@ -238,13 +238,12 @@ int protect_add(struct exposure *exposure, const struct sandbox_spec *spec, stru
     size_t base = exposure->count;
     if (spec->protect_count > PROTECTS_MAX)
         return error_set(err, -EINVAL, "more than %d files to be protected from the sandbox", PROTECTS_MAX);
+    int rc = spec->outcome ? protect_check_way(exposure, spec->outcome, spec->cwd, err) : 0;
+    if (rc < 0) return rc;
     for (size_t i = 0; i < spec->protect_count; i++) {
         int r = protect_one(exposure, base, spec->protects[i], spec->cwd, err);
         if (r < 0) return r;
     }
-    char real[PATH_MAX];
-    int r = spec->outcome ? resolve(exposure, base, spec->outcome, spec->cwd, real, err) : 0;
-    if (r < 0) return r;
     settle(exposure, base);
     exposure->protects = exposure->count > base;
     return 0;
