@@ -171,7 +171,7 @@ const char *vault_secret_why(int status, char text[VAULT_WHY_SIZE]) {
     case -EPIPE:
         return "the vault process ended; it is started again";
     case -EBUSY:
-        return "too many cmd: commands run at once (the most is 32); try again";
+        return "too many requests wait for values, or too many cmd: commands run (the most is 32); try again";
     case -ETIMEDOUT:
         return "it took too long";
     default:
