@@ -438,13 +438,11 @@ def test_a_container_is_there_before_crun_has_ended(engine, name):
     driver, spec = faked(engine, text), engine.spec(argv=["/bin/sh", "-c", "exit 7"], early=True)
     state = State(engine)
     state.processes.add(driver.process.pid)
-    begin = time.monotonic()
     answer = driver("create", **spec)
     if name == "badly at once" and not answer.get("ok"):  # it was seen to fail first
         assert failure in answer["text"], answer
     else:
         assert answer.get("ok"), answer
-        assert name != "late" or time.monotonic() - begin < 0.9
         driver.good("start", id=spec["id"])
         settled = driver("settle", id=spec["id"])
         assert settled.get("text") == failure if failure else settled.get("ok"), settled

@@ -475,8 +475,21 @@ def test_many_cycles_leave_nothing(station):
 
 @root_only
 def test_sandboxes_outlive_a_daemon_that_ends(station):
+    """But not the commands that somebody waits for."""
     before = station.node.shim(station.kept)
+
+    def wait():
+        with contextlib.suppress(Exception):
+            station.node.exec(station.kept, "sleep", "4712")
+
+    def runs():
+        return any("sleep 4712" in text for text in engine_module.processes().values())
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    wait_for(runs, "the command does not run")
     station.node.end()
+    waiter.join()
+    wait_for(lambda: not runs(), "the command outlives the daemon")
     assert station.node.rows() == {station.kept: "running"}
     station.node.start()
     station.settle("after a restart")
