@@ -52,7 +52,7 @@ static bool http_head_option(struct wire_slice *rest, struct wire_slice *ret_opt
 // Only options that are no names of fields go on: what is named there a proxy in front of the server would take out, be it
 // a credential or the framing.
 static void http_head_connection(struct http_head_sink *sink, struct wire_slice value, bool upgrades) {
-    static const char *const known[] = {"close", "keep-alive", "te", "upgrade"};
+    static const char *const known[] = {"close", "keep-alive", "te", "upgrade"}; // the last one if upgrades
     const size_t count = ARRAY_LENGTH(known) - (upgrades ? 0 : 1);
     const char *before = "Connection: ", *after = "";
     for (struct wire_slice option; http_head_option(&value, &option);) {

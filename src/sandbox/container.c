@@ -120,7 +120,8 @@ static int run_crun(struct sandbox_container *container, struct container_plan *
     return container_call(container, arguments, fds, 5, enter_root, plan, err);
 }
 
-// Its own processes take a while to end after it has written the number of the container's, the last that it does.
+// Its own processes take a while to end after it has written the number of the container's, the last that it does. If that is
+// not seen, its end is waited for.
 static int await_crun(struct sandbox_container *container, bool early, struct error *err) {
     char path[4096];
     struct error ignored;
