@@ -18,6 +18,7 @@
 #define SKELETON_GATE4 192, 0, 0, 3
 #define SKELETON_GATE6 0xfd, 0x5a, 0x91, 0xc3, 0x7e, 0x24, 0, 1, 0, 0, 0, 0, 0, 0, 0, 3
 #define SKELETON_GATE_PORT 1
+#define SKELETON_NO_PORT 2 // nothing of ours listens there: only what is connected is found
 
 enum { SKELETON_MARK_HELD = 1, SKELETON_MARK_INJECTED = 2 };
 

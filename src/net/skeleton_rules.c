@@ -38,8 +38,8 @@ enum word {
     NOT_OUT_BY_LO, NOT_IN_BY_LO, ROUTED_TO_OTHERS,
     TO_ITSELF4, TO_ITSELF6, TO_LOCAL, TO_LOCAL_OR_MANY,
     SOCKET_SPECIFIC, SOCKET_WILDCARD,
-    TPROXY4, TPROXY6, RESET, REJECT,
-    ACCEPT, DROP, RETURN, TO_GATE, LISTENERS, LOOPBACK, NEAR, FOREIGN, JUMP_DNS, JUMP_OWN_DNS,
+    TPROXY4, TPROXY6, CONNECTED4, CONNECTED6, RESET, REJECT,
+    ACCEPT, DROP, RETURN, TO_GATE, LISTENERS, SOCKETS, LOOPBACK, NEAR, FOREIGN, JUMP_DNS, JUMP_OWN_DNS,
 };
 
 #define PROTOCOL(number) NFT_META_LOAD(NFT_META_L4PROTO), NFT_IS(number)
@@ -50,6 +50,7 @@ enum word {
 #define TRANSPORT(offset, len) NFT_PAYLOAD(NFT_PAYLOAD_TRANSPORT_HEADER, offset, len)
 #define DESTINATION_IS(...) NFT_FIB_OF_DESTINATION(NFT_FIB_RESULT_ADDRTYPE), __VA_ARGS__
 #define GATE_PORT NFT_LOAD(NFT_REG_2, SKELETON_GATE_PORT >> 8, SKELETON_GATE_PORT & 0xff)
+#define NO_PORT NFT_LOAD(NFT_REG_2, SKELETON_NO_PORT >> 8, SKELETON_NO_PORT & 0xff)
 
 static const struct nft_expression skeleton_words[][6] = {
     [IPV4] = {FAMILY(NFPROTO_IPV4)},
@@ -81,6 +82,8 @@ static const struct nft_expression skeleton_words[][6] = {
     [SOCKET_WILDCARD] = {NFT_SOCKET_LOAD(NFT_SOCKET_WILDCARD), NFT_IS(1)},
     [TPROXY4] = {NFT_LOAD(NFT_REG_1, SKELETON_GATE4), GATE_PORT, NFT_TPROXY(NFPROTO_IPV4)},
     [TPROXY6] = {NFT_LOAD(NFT_REG_1, SKELETON_GATE6), GATE_PORT, NFT_TPROXY(NFPROTO_IPV6)},
+    [CONNECTED4] = {NFT_LOAD(NFT_REG_1, SKELETON_GATE4), NO_PORT, NFT_TPROXY(NFPROTO_IPV4)},
+    [CONNECTED6] = {NFT_LOAD(NFT_REG_1, SKELETON_GATE6), NO_PORT, NFT_TPROXY(NFPROTO_IPV6)},
     [RESET] = {NFT_REJECT(NFT_REJECT_TCP_RST, 0)},
     [REJECT] = {NFT_REJECT(NFT_REJECT_ICMPX_UNREACH, NFT_REJECT_ICMPX_ADMIN_PROHIBITED)},
     [ACCEPT] = {NFT_END(NF_ACCEPT)},
@@ -88,6 +91,7 @@ static const struct nft_expression skeleton_words[][6] = {
     [RETURN] = {NFT_END(NFT_RETURN)},
     [TO_GATE] = {NFT_GO(NFT_GOTO, "togate")},
     [LISTENERS] = {NFT_GO(NFT_GOTO, "listeners")},
+    [SOCKETS] = {NFT_GO(NFT_GOTO, "sockets")},
     [LOOPBACK] = {NFT_GO(NFT_GOTO, "loopback")},
     [NEAR] = {NFT_GO(NFT_GOTO, "near")},
     [FOREIGN] = {NFT_GO(NFT_GOTO, "foreign")},
@@ -102,13 +106,22 @@ struct skeleton_line {
     uint8_t words[WORDS_MAX]; // enum word
 };
 
-static const char skeleton_chains[][NFT_NAME_SIZE] = {"listeners", "togate", "dns", "foreign", "loopback", "near", "own_dns"};
+static const char skeleton_chains[][NFT_NAME_SIZE] = {"listeners", "sockets", "togate", "dns",
+                                                         "foreign",   "loopback", "near", "own_dns"};
 
 static const struct skeleton_line skeleton_lines[] = {
     {"listeners", {IPV4, TCP, TPROXY4, ACCEPT}},
     {"listeners", {IPV6, TCP, TPROXY6, ACCEPT}},
     {"listeners", {IPV4, UDP, TPROXY4, ACCEPT}},
     {"listeners", {IPV6, UDP, TPROXY6, ACCEPT}},
+
+    // While one processor makes a connection's socket of its request, another that has its first data finds neither for a
+    // moment (until Linux 6.19), and the listener would answer with a reset: so it looks again first.
+    {"sockets", {IPV4, TCP, CONNECTED4, ACCEPT}},
+    {"sockets", {IPV4, TCP, CONNECTED4, ACCEPT}},
+    {"sockets", {IPV6, TCP, CONNECTED6, ACCEPT}},
+    {"sockets", {IPV6, TCP, CONNECTED6, ACCEPT}},
+    {"sockets", {LISTENERS}},
 
     {"loopback", {TCP, TO_OPENED, TO_GATE}},
     {"loopback", {JUMP_DNS}},
@@ -133,7 +146,7 @@ static const struct skeleton_line skeleton_lines[] = {
     {"own_dns", {TCP_OR_UDP, NOT_TO_DNS, RETURN}},
     {"own_dns", {SOCKET_SPECIFIC, ACCEPT}},
     {"own_dns", {SOCKET_WILDCARD, ACCEPT}},
-    {"own_dns", {LISTENERS}},
+    {"own_dns", {SOCKETS}},
 
     {"prerouting", {NOT_IN_BY_LO, TO_LOCAL_OR_MANY, ACCEPT}},
     {"prerouting", {NOT_IN_BY_LO, ROUTED_TO_OTHERS, ACCEPT}},
@@ -145,13 +158,13 @@ static const struct skeleton_line skeleton_lines[] = {
     {"prerouting", {SYN_ONLY, DROP}},
     {"prerouting", {ECHO4, DROP}},
     {"prerouting", {ECHO6, DROP}},
-    {"prerouting", {LISTENERS}},
+    {"prerouting", {SOCKETS}},
 };
 
 static const struct skeleton_line skeleton_lines_with_gate[] = {
     {"togate", {MARK_HELD}},
     {"dns", {TCP_OR_UDP, TO_DNS, MARK_HELD, ACCEPT}},
-    {"foreign", {TCP_OR_UDP, MARK_HELD, LISTENERS}},
+    {"foreign", {TCP_OR_UDP, MARK_HELD, SOCKETS}},
     {"foreign", {DROP}},
 };
 
