@@ -168,6 +168,7 @@ int daemon_run(const struct daemon_run *options) {
     if (rc == 0) rc = run_await_namespaces(&run, &err);
     sigset_t before;
     if (rc == 0) rc = run_begin_command(&run, &before, &err);
+    if (rc == 0) rc = run_begin_gate(&run, &err); // on the other processor, while bubblewrap mounts
     rc = run_await(&run, rc, &err);
     if (rc == 0) rc = prepared = run_command(&run, &before, &err);
     run_finish(&run);

@@ -217,6 +217,7 @@ static int container_start(struct container_run *all, const sigset_t *signals, i
     if (rc == 0) rc = terminal_open(run->base, streams, &all->terminal, err);
     if (rc == 0) rc = container_environment(all, err);
     if (rc == 0) rc = run_begin(run, err);
+    if (rc == 0) rc = run_begin_gate(run, err);
     if (rc == 0) rc = run_await_namespaces(run, err);
     if (rc == 0) rc = container_create(all, err);
     rc = run_await(run, rc, err);

@@ -121,8 +121,7 @@ static int run_start_vault(struct run *run, struct error *err) {
     return rc;
 }
 
-// The gate gets ready; run_await_gate waits for it.
-static int run_begin_gate(struct run *run, int keeper, struct error *err) {
+static int run_begin_gate_of(struct run *run, int keeper, struct error *err) {
     AUTO_CLOSE int resolver = -1;
     AUTO_CLOSE int vault = -1;
     struct ipc_gate_start start = {.doors = run->options->proxy, .bytes_out = run->bytes_out};
@@ -151,11 +150,14 @@ static void run_say_skeleton(const struct run *run, const struct ipc_keeper_read
 
 int run_begin_roles(struct run *run, struct error *err) {
     AUTO_CLOSE int gate = -1;
-    AUTO_CLOSE int keeper = -1;
-    int rc = run_pair(ROLE_KEEPER, &keeper, &gate, err);
+    int rc = run_pair(ROLE_KEEPER, &run->keeper, &gate, err);
     if (rc == 0) rc = run_start_keeper(run, gate, err);
-    if (rc == 0) rc = run_start_vault(run, err);
-    return rc < 0 ? rc : run_begin_gate(run, keeper, err);
+    return rc < 0 ? rc : run_start_vault(run, err);
+}
+
+int run_begin_gate(struct run *run, struct error *err) {
+    AUTO_CLOSE int keeper = TAKE_FD(run->keeper);
+    return run_begin_gate_of(run, keeper, err);
 }
 
 int run_await_namespaces(struct run *run, struct error *err) {
@@ -258,7 +260,7 @@ static int run_restart_gate(struct run *run, struct error *err) {
     int rc = run_pair(ROLE_KEEPER, &keeper, &gate, err);
     if (rc == 0) rc = role_send(&run->roles[ROLE_KEEPER], IPC_KEEPER_GATE, NULL, 0, &gate, 1, err);
     if (rc == 0) rc = run_revive_vault(run, err);
-    if (rc == 0) rc = run_begin_gate(run, keeper, err);
+    if (rc == 0) rc = run_begin_gate_of(run, keeper, err);
     if (rc == 0) rc = run_await_gate(run, err);
     if (rc == 0) run_in_force(run, &(struct ipc_active){.generation = policy_facts(run->policy).generation});
     return rc;

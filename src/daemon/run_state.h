@@ -33,6 +33,7 @@ struct run {
     char **placeholders;
     char name[64];
     int user_namespace, net_namespace, signals, host_watch, child;
+    int keeper;                      // the end of a channel to the keeper which the first gate gets
     int questions;                   // the end of a channel to the gate which that resolver gets; -1: it has it
     int roots;                       // memory file with what --upstream-ca names, or -1
     uint64_t generation, restart_window_us;
@@ -53,8 +54,9 @@ void run_stop_ahead(struct run *run);
 int run_init(struct run *run, const struct daemon_run *options, const char *name, struct error *err);
 // Compiles the policy and takes the secrets out of this process.
 int run_open(struct run *run, struct error *err);
-// Begins what gets ready by itself. Then run->spec.trust is there, and namespaces can be waited for.
+// Begins what gets ready by itself, but for the gate. Then run->spec.trust is there, and namespaces can be waited for.
 int run_begin(struct run *run, struct error *err);
+int run_begin_gate(struct run *run, struct error *err);
 // Waits until nothing can reach the network but as the policy says. rc: of what was done meanwhile, and returned if negative.
 int run_await(struct run *run, int rc, struct error *err);
 int run_compile(struct run *run, struct policy **ret_policy, struct policy_warnings *warnings, struct error *err);
@@ -107,7 +109,7 @@ void run_clear_spec(struct run *run);
 
 // The keeper is first, so that it is there when it is told what to do. One that runs already is left.
 int run_start_role(struct run *run, enum role_kind kind, struct error *err);
-// The vault is started, keeper and gate get ready. Then run->spec.trust is there.
+// The vault is started, the keeper gets ready. Then run->spec.trust is there.
 int run_begin_roles(struct run *run, struct error *err);
 int run_await_namespaces(struct run *run, struct error *err);
 int run_await_roles(struct run *run, struct error *err);

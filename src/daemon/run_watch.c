@@ -297,17 +297,23 @@ static void run_say_loopback(struct run *run) {
 static void run_prepare_fields(struct run *run) {
     if (run->prepared) return;
     run->prepared = true;
-    run->user_namespace = run->net_namespace = run->host_watch = run->roots = run->questions = -1;
+    run->user_namespace = run->net_namespace = run->host_watch = run->roots = run->questions = run->keeper = -1;
     for (int kind = 0; kind < ROLE_COUNT; kind++) run->roles[kind] = (struct role){.kind = kind, .pidfd = -1, .channel = -1};
     run->last_vault = (struct role){.kind = ROLE_VAULT, .pidfd = -1, .channel = -1};
     run->spec.identity = sandbox_identity();
 }
 
+// It makes its namespaces before there is a policy.
+static int run_start_first(struct run *run, struct error *err) {
+    const struct ipc_keeper_enter enter = {.uid = run->spec.identity.uid, .gid = run->spec.identity.gid};
+    if (run->roles[ROLE_KEEPER].pid > 0) return 0; // started ahead
+    int rc = run_start_role(run, ROLE_KEEPER, err);
+    return rc < 0 ? rc : role_send(&run->roles[ROLE_KEEPER], IPC_KEEPER_ENTER, &enter, sizeof(enter), NULL, 0, err);
+}
+
 int run_start_ahead(struct run *run, struct error *err) {
     run_prepare_fields(run);
-    const struct ipc_keeper_enter enter = {.uid = run->spec.identity.uid, .gid = run->spec.identity.gid};
-    int rc = run_start_role(run, ROLE_KEEPER, err);
-    if (rc == 0) rc = role_send(&run->roles[ROLE_KEEPER], IPC_KEEPER_ENTER, &enter, sizeof(enter), NULL, 0, err);
+    int rc = run_start_first(run, err);
     return rc < 0 ? rc : run_start_role(run, ROLE_GATE, err);
 }
 
@@ -327,7 +333,7 @@ int run_init(struct run *run, const struct daemon_run *options, const char *name
 }
 
 int run_open(struct run *run, struct error *err) {
-    int rc = run_start_role(run, ROLE_KEEPER, err); // first, so that it is there when it is told what to do
+    int rc = run_start_first(run, err);
     if (rc == 0) rc = run_prepare(run, err);
     if (rc == 0) rc = run_read_roots(run, err);
     // From here on no secret is in our memory or our environment, nor in what is made of it.
@@ -353,8 +359,9 @@ int run_await(struct run *run, int rc, struct error *err) {
 // ---- the end ----
 
 static void run_end_roles(struct run *run) {
-    struct role *gate = &run->roles[ROLE_GATE];
+    struct role *gate = &run->roles[ROLE_GATE], *keeper = &run->roles[ROLE_KEEPER];
     role_kill(&run->roles[ROLE_RESOLVER]); // it has nothing to leave in order
+    if (keeper->pid > 0) role_send(keeper, IPC_KEEPER_END, NULL, 0, NULL, 0, NULL);
     if (gate->pid > 0 && run->gate_started && !run->log_failed) {
         // The gate sees the end, closes its flows and sends their records, then closes.
         shutdown(gate->channel, SHUT_WR);
@@ -365,8 +372,8 @@ static void run_end_roles(struct run *run) {
         }
     }
     role_stop(&run->last_vault, 0);
-    role_kill(&run->roles[ROLE_KEEPER]); // nothing of the sandbox runs any more; all of them end beside each other
-    for (int kind = ROLE_COUNT - 1; kind >= 0; kind--) role_stop(&run->roles[kind], kind == ROLE_GATE ? RUN_STOP_MS : 0);
+    for (int kind = ROLE_COUNT - 1; kind >= 0; kind--)
+        role_stop(&run->roles[kind], kind == ROLE_GATE || kind == ROLE_KEEPER ? RUN_STOP_MS : 0);
 }
 
 void run_close(struct run *run) {
@@ -376,7 +383,7 @@ void run_close(struct run *run) {
     if (run->host_event) event_free(run->host_event);
     if (run->question_event) event_free(run->question_event);
     run_end_roles(run);
-    int fds[] = {run->user_namespace, run->net_namespace, run->host_watch, run->roots, run->questions};
+    int fds[] = {run->user_namespace, run->net_namespace, run->host_watch, run->roots, run->questions, run->keeper};
     for (size_t i = 0; i < ARRAY_LENGTH(fds); i++) {
         if (fds[i] >= 0) close(fds[i]);
     }

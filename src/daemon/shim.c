@@ -135,6 +135,7 @@ static int shim_start(struct shim *shim, const char *folder, struct error *err) 
     if (rc == 0) rc = run_open(run, err);
     if (rc == 0) rc = run_fill_placeholders(run, err);
     if (rc == 0) rc = run_begin(run, err);
+    if (rc == 0) rc = run_begin_gate(run, err);
     if (rc == 0) rc = run_await_namespaces(run, err);
     shim->trusted = run->spec.trust != NULL;
     if (rc == 0) rc = shim_create(shim, folder, err);

@@ -6,7 +6,8 @@
 //             skeleton (refusing, unless the first gate came with the start: then it is put in place once), isolation, READY
 //   no gate   the kernel of the sandbox refuses every connection
 //   gate      the skeleton leads to its sockets, sockets sent, mappings replayed as fast as the gate takes them
-//   end       main's channel closes: it refuses again, exit
+//   end       END, when nothing of the sandbox runs any more, and its gate has gone: exit. Or main's channel closes: it
+//             refuses again, exit
 //
 // The skeleton with nft is tried first. Only where the kernel lacks something that it alone needs, and main said on which
 // ports the policy's connections can come, the one without nft takes its place: it can do less, never more.
@@ -58,7 +59,8 @@ struct keeper {
     uint32_t name_count;      // the highest index that is mapped, and one
     uint32_t replay;          // the next index to send to the gate
     bool replaying;
-    bool entered, over;
+    bool entered, ending, over;
+    int left[2]; // what is sent to [1] is in the queue of [0]
     _Alignas(max_align_t) char buffer[CHANNEL_BUFFER_SIZE];
 };
 
@@ -83,7 +85,7 @@ static int keeper_lead(struct keeper *keeper, bool with_gate, struct error *err)
 }
 
 static int keeper_try_tproxy(struct keeper *keeper, struct error *err) {
-    int result = skeleton_rules_new(&keeper->rules, err);
+    int result = skeleton_rules_new(true, &keeper->rules, err);
     if (result == 0) result = skeleton_socket(IPC_SKELETON_TPROXY, keeper->sockets, err);
     // Last, since rules that stay would refuse what the other skeleton lets through.
     if (result == 0) result = skeleton_rules_apply(keeper->rules, &keeper->opened, keeper->gate >= 0, err);
@@ -167,6 +169,10 @@ static void keeper_gate_lost(struct keeper *keeper) {
     close(keeper->gate);
     keeper->gate = -1;
     keeper->replaying = false;
+    if (keeper->ending) {
+        keeper->over = true; // there is nobody to refuse anything to
+        return;
+    }
     if (keeper_lead(keeper, false, &err) < 0) {
         keeper_report(keeper, &err);
         keeper->over = true;
@@ -274,6 +280,9 @@ static void keeper_main_readable(struct keeper *keeper) {
             keeper_gate_new(keeper, TAKE_FD(message.fds[0]));
         } else if (result == 1 && message.type == IPC_KEEPER_PORTS) {
             keeper_ports(keeper, message.body);
+        } else if (result == 1 && message.type == IPC_KEEPER_END) {
+            keeper->ending = true;
+            keeper->over = keeper->gate < 0;
         } else {
             keeper->over = true; // closed, or not a message that main sends
         }
@@ -296,6 +305,15 @@ static void keeper_loop(struct keeper *keeper) {
         if (items[0].revents) keeper_main_readable(keeper);
     }
     keeper_gate_lost(keeper);
+}
+
+// Whoever is the last to close a packet socket, or one for rules that were changed just before, waits until all processors have
+// passed a quiet state, for milliseconds. So these are left with the kernel, which collects them by itself: in the queue of a
+// socket that is known from its own queue alone.
+static void keeper_leave(struct keeper *keeper) {
+    const int fds[] = {keeper->left[0], keeper->sockets[IPC_SOCKET_PACKET], skeleton_rules_fd(keeper->rules)};
+    if (keeper->rules && keeper->left[0] >= 0)
+        channel_send(keeper->left[1], IPC_KEEPER_END, NULL, 0, fds, ARRAY_LENGTH(fds));
 }
 
 static int keeper_tell_namespaces(struct keeper *keeper, struct error *err) {
@@ -342,7 +360,7 @@ int keeper_refuse(int user_namespace, int net_namespace) {
         struct skeleton_rules *rules;
         struct ipc_ports none = {0};
         bool inside = setns(user_namespace, CLONE_NEWUSER) == 0 && setns(net_namespace, CLONE_NEWNET) == 0;
-        _exit(!inside || skeleton_rules_new(&rules, NULL) < 0 || skeleton_rules_apply(rules, &none, false, NULL) < 0);
+        _exit(!inside || skeleton_rules_new(false, &rules, NULL) < 0 || skeleton_rules_apply(rules, &none, false, NULL) < 0);
     }
     int status = -1;
     while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
@@ -351,11 +369,14 @@ int keeper_refuse(int user_namespace, int net_namespace) {
 
 static void keeper_free(struct keeper *keeper) {
     if (!keeper) return;
+    if (keeper->ending) keeper_leave(keeper);
     if (keeper->gate >= 0) close(keeper->gate);
     keeper_close_sockets(keeper);
     for (size_t i = 0; i < keeper->listener_count; i++) close(keeper->listeners[i]);
     for (size_t i = 0; i < SKELETON_BUFFERS; i++)
         if (keeper->buffers[i] >= 0) close(keeper->buffers[i]);
+    for (size_t i = 0; i < ARRAY_LENGTH(keeper->left); i++)
+        if (keeper->left[i] >= 0) close(keeper->left[i]); // [1] last: then the kernel looks
     skeleton_rules_free(keeper->rules);
     free(keeper->names);
     free(keeper);
@@ -370,6 +391,7 @@ int keeper_main(int channel) {
     keeper->gate = -1;
     for (size_t i = 0; i < IPC_SOCKET_COUNT; i++) keeper->sockets[i] = -1;
     for (size_t i = 0; i < SKELETON_BUFFERS; i++) keeper->buffers[i] = -1;
+    if (channel_pair(keeper->left) < 0) keeper->left[0] = keeper->left[1] = -1;
     keeper->names = calloc(IPC_MAPPINGS_MAX, NAME_SIZE); // pages that no name uses cost nothing
 
     int result = channel_wait(channel, -1, keeper->buffer, sizeof(keeper->buffer), &message);

@@ -44,7 +44,9 @@ bool skeleton_lacks(int error); // this errno says that the kernel lacks somethi
 
 // The nft rules. One object lives as long as the keeper, since opening netlink is over once it is isolated.
 struct skeleton_rules;
-int skeleton_rules_new(struct skeleton_rules **ret_rules, struct error *err);
+// fresh: a namespace where none of ours have been.
+int skeleton_rules_new(bool fresh, struct skeleton_rules **ret_rules, struct error *err);
+int skeleton_rules_fd(const struct skeleton_rules *rules); // its socket, or -1
 void skeleton_rules_free(struct skeleton_rules *rules);
 // Puts the whole rule set in place of the one before, in one transaction. Without a gate everything that would go to it is
 // refused by the kernel at once. -ENOTSUP as above, from skeleton_rules_new too.

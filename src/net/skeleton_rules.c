@@ -26,6 +26,7 @@
 
 struct skeleton_rules {
     struct netlink netlink;
+    bool there; // perhaps a table of ours
 };
 
 // ---- words ----
@@ -211,10 +212,12 @@ static void skeleton_sets_put(struct netlink *netlink, const struct ipc_ports *o
     }
 }
 
-static int skeleton_rules_put(struct netlink *netlink, const struct ipc_ports *opened, bool with_gate) {
+static int skeleton_rules_put(struct netlink *netlink, const struct ipc_ports *opened, bool with_gate, bool again) {
     nft_begin(netlink);
-    nft_table(netlink, TABLE);
-    nft_table_delete(netlink, TABLE);
+    if (again) { // the sandbox may have taken it away
+        nft_table(netlink, TABLE);
+        nft_table_delete(netlink, TABLE);
+    }
     nft_table(netlink, TABLE);
     for (size_t i = 0; i < ARRAY_LENGTH(skeleton_chains); i++) nft_chain(netlink, TABLE, skeleton_chains[i], NULL, 0, 0);
     nft_chain(netlink, TABLE, "output", "route", NF_INET_LOCAL_OUT, PRIORITY);
@@ -266,12 +269,13 @@ static const char *skeleton_rules_missing(struct netlink *netlink) {
 
 // ---- use ----
 
-int skeleton_rules_new(struct skeleton_rules **ret_rules, struct error *err) {
+int skeleton_rules_new(bool fresh, struct skeleton_rules **ret_rules, struct error *err) {
     struct skeleton_rules *rules = malloc(sizeof(*rules)); // not zeroed: most of it is never touched
     if (!rules) return error_set(err, -ENOMEM, "cannot write the nft rules: out of memory");
     rules->netlink = (struct netlink)NETLINK_INIT;
     int result = netlink_open(&rules->netlink, NETLINK_NETFILTER);
     if (result == 0) {
+        rules->there = !fresh;
         *ret_rules = rules;
         return 0;
     }
@@ -281,6 +285,8 @@ int skeleton_rules_new(struct skeleton_rules **ret_rules, struct error *err) {
                      strerror(-result));
 }
 
+int skeleton_rules_fd(const struct skeleton_rules *rules) { return rules ? rules->netlink.fd : -1; }
+
 void skeleton_rules_free(struct skeleton_rules *rules) {
     if (!rules) return;
     netlink_close(&rules->netlink);
@@ -288,7 +294,8 @@ void skeleton_rules_free(struct skeleton_rules *rules) {
 }
 
 int skeleton_rules_apply(struct skeleton_rules *rules, const struct ipc_ports *opened, bool with_gate, struct error *err) {
-    int result = skeleton_rules_put(&rules->netlink, opened, with_gate);
+    int result = skeleton_rules_put(&rules->netlink, opened, with_gate, rules->there);
+    rules->there = true;
     if (result == 0) return 0;
     const char *missing = skeleton_rules_missing(&rules->netlink);
     if (missing) return error_set(err, -ENOTSUP, "%s", missing);

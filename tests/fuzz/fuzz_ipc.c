@@ -56,6 +56,7 @@ static const struct {
     {IPC_GATE_VAULT, 0},
     {IPC_GATE_VAULT_LOST, 0},
     {IPC_KEEPER_NAMESPACES, 0},
+    {IPC_KEEPER_END, 0},
     {IPC_KEEPER_ENTER, sizeof(struct ipc_keeper_enter)},
     {IPC_SHIM_BEGIN, sizeof(struct ipc_shim_begin)},
     {IPC_SHIM_UP, sizeof(struct ipc_shim_up)},

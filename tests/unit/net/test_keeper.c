@@ -566,6 +566,43 @@ static void test_first_gate_with_the_start(void **state) {
     lab_stop(&lab);
 }
 
+static int packet_sockets(void *data) {
+    char text[4096];
+    (void)data;
+    int fd = open("/proc/self/net/packet", O_RDONLY);
+    ssize_t len = read(fd, text, sizeof(text));
+    int lines = 0;
+    for (ssize_t i = 0; i < len; i++) lines += text[i] == '\n';
+    return lines - 1; // without the heading
+}
+
+// Told of the end, it goes with its gate, or at once without one; the kernel closes what is slow to close.
+static void test_end(void **state) {
+    struct lab lab;
+    (void)state;
+    for (int with_gate = 0; with_gate < 2; with_gate++) {
+        lab_start(&lab, runner, inside, NULL);
+        if (with_gate) lab_gate(&lab);
+        assert_int_equal(channel_send(lab.main, IPC_KEEPER_END, NULL, 0, NULL, 0), 0);
+        usleep(100000);
+        assert_int_equal(waitpid(lab.keeper, NULL, WNOHANG), with_gate ? 0 : lab.keeper);
+        if (with_gate) {
+            assert_int_equal(lab_inside_run(&lab, false, packet_sockets, NULL), 1);
+            lab_gate_lose(&lab);
+            assert_int_equal(lab_reap(lab.keeper), 0);
+        }
+        int left = 1;
+        for (int i = 0; i < 100 && left > 0; i++) {
+            if (i > 0) usleep(20000);
+            left = lab_inside_run(&lab, false, packet_sockets, NULL);
+        }
+        assert_int_equal(left, 0);
+        close(lab.main);
+        close(lab.user);
+        close(lab.net);
+    }
+}
+
 static void test_wrong_identity_is_refused(void **state) {
     struct channel_message message;
     struct lab lab = {.runner = LAB_NOBODY, .inside = 12345, .gate = -1};
@@ -586,7 +623,7 @@ static const struct CMUnitTest tests[] = {
     TEST(test_echo_is_held), TEST(test_other_protocols_fail_at_once), TEST(test_udp), TEST(test_udp_mtu), TEST(test_local_services),
     TEST(test_loopback_ports), TEST(test_listeners_cannot_be_reached_or_stolen), TEST(test_flushed_rules_reach_nothing),
     TEST(test_mappings_are_replayed), TEST(test_new_gate_gets_nothing_stale), TEST(test_wrong_identity_is_refused),
-    TEST(test_first_gate_with_the_start),
+    TEST(test_first_gate_with_the_start), TEST(test_end),
 };
 
 int main(void) {

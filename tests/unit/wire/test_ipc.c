@@ -38,6 +38,7 @@ static void test_sizes(void **state) {
         {IPC_KEEPER_NAMESPACES, 0, 2},
         {IPC_KEEPER_READY, sizeof(struct ipc_keeper_ready), 0},
         {IPC_KEEPER_GATE, 0, 1},
+        {IPC_KEEPER_END, 0, 0},
         {IPC_KEEPER_PORTS, 132, 0},
         {IPC_GATE_SOCKETS, 0, 7},
         {IPC_MAPPINGS_END, 0, 0},
