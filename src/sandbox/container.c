@@ -14,7 +14,6 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/inotify.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -101,8 +100,6 @@ static int make_folders(const struct sandbox_container_spec *spec, struct error 
     for (size_t i = 0; i < ARRAY_LENGTH(parts); i++)
         if (mkdirat(folder, parts[i], 0700) < 0)
             return error_set(err, -errno, "\"%s/%s\" cannot be made: %s", spec->folder, parts[i], strerror(errno));
-    AUTO_CLOSE int pid = openat(folder, PID_FILE, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600); // to be watched
-    if (pid < 0) return error_set(err, -errno, "\"%s/%s\" cannot be made: %s", spec->folder, PID_FILE, strerror(errno));
     AUTO_CLOSE int disk = openat(folder, CONTAINER_DISK, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (disk < 0 || fchown(disk, CONTAINER_DISK_BASE, CONTAINER_DISK_BASE) < 0)
         return error_set(err, -errno, "the sandbox's disk cannot be made: %s", strerror(errno));
@@ -120,18 +117,16 @@ static int run_crun(struct sandbox_container *container, struct container_plan *
     return container_call(container, arguments, fds, 5, enter_root, plan, err);
 }
 
-// Its own processes take a while to end after it has written the number of the container's, the last that it does. If that is
-// not seen, its end is waited for.
+// Its own processes take a while to end after the container's first has said that it is there. If that is not seen, its end is
+// waited for.
 static int await_crun(struct sandbox_container *container, bool early, struct error *err) {
     char path[4096];
-    struct error ignored;
-    snprintf(path, sizeof(path), "%s/" PID_FILE, container->folder);
-    AUTO_CLOSE int written = early ? inotify_init1(IN_CLOEXEC | IN_NONBLOCK) : -1;
-    if (written >= 0 && inotify_add_watch(written, path, IN_CLOSE_WRITE) < 0) close(TAKE_FD(written));
-    if (tool_await(container->crun, written) && container_child(path, NULL, &container->pid, &container->pidfd, &ignored) == 0) {
+    if (early && tool_await(container->crun, container->status) &&
+        container_reported(container->status, &container->pid, &container->pidfd)) {
         tool_leaves(container->crun, container->pid);
         return 0;
     }
+    snprintf(path, sizeof(path), "%s/" PID_FILE, container->folder);
     int r = sandbox_container_settle(container, err);
     return r < 0 ? r : container_child(path, NULL, &container->pid, &container->pidfd, err);
 }

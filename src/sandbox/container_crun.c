@@ -22,7 +22,7 @@
 #include "sandbox/cgroup.h"
 #include "sandbox/container_plan.h"
 #include "sandbox/container_state.h"
-#include "sandbox/sandbox_report.h"
+#include "sandbox/report.h"
 #include "sandbox/tool.h"
 
 #define CRUN_TIMEOUT_S 60
@@ -72,9 +72,11 @@ int container_call(struct sandbox_container *container, char *const *arguments, 
 int container_channel(int ret_pair[2], int *ret_words, struct error *err) {
     int pair[2], words = memfd_create("penstock-words", MFD_CLOEXEC);
     if (words < 0) return error_set(err, -errno, "no memory file: %s", strerror(errno));
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
+    int one = 1, made = socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair);
+    if (made < 0 || setsockopt(pair[0], SOL_SOCKET, SO_PASSCRED, &one, sizeof(one)) < 0) {
         int r = -errno;
         close(words);
+        if (made == 0) close(pair[0]), close(pair[1]);
         return error_set(err, r, "no socket pair: %s", strerror(-r));
     }
     ret_pair[0] = pair[0];
@@ -93,10 +95,10 @@ static int receive_report(int status, struct sandbox_report *ret_report) {
         if (n == 0) return -ETIMEDOUT;
         if (n < 0 && errno != EINTR) return -errno;
         if (n < 0) continue;
-        ssize_t len = recv(status, ret_report, sizeof(*ret_report), MSG_DONTWAIT);
-        if (len < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-        if (len < 0) return errno == ECONNRESET ? 0 : -errno;
-        return len == (ssize_t)sizeof(*ret_report);
+        pid_t sender;
+        n = report_receive(status, 0, ret_report, &sender);
+        if (n == -EAGAIN || n == -EINTR) continue;
+        return n == -ECONNRESET ? 0 : n;
     }
 }
 
@@ -150,22 +152,31 @@ static bool is_in_group(pid_t pid, const char *id) {
     return is;
 }
 
+// The number may be that of another process by now, which must not be taken for it.
+static int adopt(pid_t pid, const char *id, pid_t *ret_pid, int *ret_pidfd) {
+    siginfo_t info;
+    AUTO_CLOSE int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (fd < 0) return -errno;
+    if (!(id ? is_in_group(pid, id) : waitid(P_PIDFD, (id_t)fd, &info, WEXITED | WNOHANG | WNOWAIT) == 0)) return -ECHILD;
+    *ret_pid = pid;
+    *ret_pidfd = TAKE_FD(fd);
+    return 0;
+}
+
 int container_child(const char *path, const char *id, pid_t *ret_pid, int *ret_pidfd, struct error *err) {
     struct buf text = BUF_INIT;
-    siginfo_t info;
     uint64_t number = 0;
     int r = buf_read_file(&text, path, 32);
     if (r == 0) r = number_parse(text.data ? text.data : "", strspn(text.data ? text.data : "", "0123456789"), 2, INT32_MAX, &number);
     buf_done(&text);
-    int fd = r < 0 ? -1 : (int)syscall(SYS_pidfd_open, (pid_t)number, 0);
-    if (r == 0 && fd < 0) r = -errno;
-    // The number may be that of another process by now, which must not be taken for it.
-    if (r == 0 && !(id ? is_in_group((pid_t)number, id) : waitid(P_PIDFD, (id_t)fd, &info, WEXITED | WNOHANG | WNOWAIT) == 0)) r = -ECHILD;
-    if (r < 0) mem_close_pointer(&fd);
-    if (r < 0) return error_set(err, r, "the sandbox's process is not known (\"%s\"): %s", path, strerror(-r));
-    *ret_pid = (pid_t)number;
-    *ret_pidfd = fd;
-    return 0;
+    if (r == 0) r = adopt((pid_t)number, id, ret_pid, ret_pidfd);
+    return r < 0 ? error_set(err, r, "the sandbox's process is not known (\"%s\"): %s", path, strerror(-r)) : 0;
+}
+
+bool container_reported(int status, pid_t *ret_pid, int *ret_pidfd) {
+    struct sandbox_report report;
+    pid_t pid = 0;
+    return report_receive(status, MSG_PEEK, &report, &pid) == 1 && pid > 0 && adopt(pid, NULL, ret_pid, ret_pidfd) == 0;
 }
 
 static bool namespace_is(pid_t pid, const char *name, ino_t wanted) {

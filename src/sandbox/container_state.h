@@ -39,3 +39,5 @@ int container_streams(const int stdio[3], int ret_streams[3], struct error *err)
 int container_verify(pid_t pid, pid_t like, int net_namespace, struct error *err);
 // The process that crun wrote to this file; a child of ours, or where id is not NULL a process of that container.
 int container_child(const char *path, const char *id, pid_t *ret_pid, int *ret_pidfd, struct error *err);
+// The process that has just said something at status, which container_await will read; false if it is no child of ours.
+bool container_reported(int status, pid_t *ret_pid, int *ret_pidfd);

@@ -25,7 +25,7 @@
 #include "base/mem.h"
 #include "sandbox/interpreter.h"
 #include "sandbox/launch.h"
-#include "sandbox/sandbox_report.h"
+#include "sandbox/report.h"
 
 #define START_TIMEOUT_US UINT64_C(60000000)
 #define MESSAGES_MAX 4096
@@ -50,35 +50,11 @@ int sandbox_process_check(const struct sandbox_spec *spec, struct error *err) {
 
 // ---- reports ----
 
-// 1: a report; *ret_pid is its sender's. 0: the other side is closed. -EAGAIN, -errno.
-static int receive_report(int fd, struct sandbox_report *ret_report, pid_t *ret_pid) {
-    union {
-        char bytes[CMSG_SPACE(sizeof(struct ucred))];
-        struct cmsghdr align;
-    } control;
-    struct iovec part = {.iov_base = ret_report, .iov_len = sizeof(*ret_report)};
-    struct msghdr message = {
-        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
-    ssize_t n = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    // Once, if the other side was closed with our release unread; what it had said before is still to be read.
-    if (n < 0 && errno == ECONNRESET) n = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (n < 0) return -errno;
-    if (n != (ssize_t)sizeof(*ret_report)) return 0;
-    *ret_pid = 0;
-    const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_CREDENTIALS) {
-        struct ucred sender;
-        memcpy(&sender, CMSG_DATA(header), sizeof(sender));
-        *ret_pid = sender.pid;
-    }
-    return 1;
-}
-
 // Takes one report. Returns its kind, 0 at the end, or a negative errno. *ret_value may be NULL.
 static int take_report(struct sandbox_process *process, int *ret_value) {
     struct sandbox_report report;
     pid_t pid = 0;
-    int r = receive_report(process->reports, &report, &pid);
+    int r = report_receive(process->reports, 0, &report, &pid);
     if (r <= 0) return r;
     if (ret_value) *ret_value = report.value;
     switch ((enum sandbox_report_kind)report.kind) {
