@@ -221,7 +221,7 @@ int main(int argc, char **argv) {
     rig_compile(0);
     if (nameserver_collect((const char *const *)&argv[1], 1, &rig.servers, &err) < 0) rig_die("DNS server", &err);
     if (run_start_role(&rig, ROLE_KEEPER, &err) < 0 || run_begin_roles(&rig, &err) < 0 || run_await_namespaces(&rig, &err) < 0 ||
-        run_await_roles(&rig, &err) < 0 || run_start_late_resolver(&rig, &err) < 0)
+        run_begin_gate(&rig, &err) < 0 || run_await_roles(&rig, &err) < 0 || run_start_late_resolver(&rig, &err) < 0)
         rig_die("start", &err);
     pid_t command = rig_start_command(argv + at + 1, argv[3]);
     puts("{\"ready\":1}");
