@@ -123,7 +123,7 @@ static void add_warnings(struct api_call *call, const struct policy_warnings *wa
     for (size_t i = 0; i < warnings->count && i < API_WARNINGS_MAX; i++)
         call_header(call, "x-penstock-warning", "%s", warnings->lines[i]);
     if (warnings->count > API_WARNINGS_MAX)
-        call_header(call, "x-penstock-warning", "and %zu more", warnings->count - API_WARNINGS_MAX);
+        call_header(call, "x-penstock-warning", "and %zu more", warnings->count + warnings->more - API_WARNINGS_MAX);
 }
 
 static int compile(const struct api *api, struct api_call *call, struct policy_model *model, enum policy_type type,

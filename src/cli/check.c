@@ -123,6 +123,7 @@ static int parse_arguments(struct check *check, int argc, char **argv) {
 
 static void print_warnings(const struct policy_warnings *warnings) {
     for (size_t i = 0; i < warnings->count; i++) fprintf(stderr, "penstock: warning: %s\n", warnings->lines[i]);
+    if (warnings->more > 0) fprintf(stderr, "penstock: warning: and %zu more\n", warnings->more);
 }
 
 static void print_json(json_t *object) {

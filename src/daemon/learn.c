@@ -52,11 +52,9 @@ static int learn_place(struct learn *learn, const char *path, struct error *err)
 
 static int learn_prepare(struct learn *learn, const char *path, struct policy_model *model,
                          const struct policy_node *node, struct error *err) {
-    struct policy_warnings warnings = {0}; // the run says them
     int rc = learn_place(learn, path, err);
     learn->given_count = model->allow_count;
-    if (rc == 0) rc = policy_compile(model, node, NULL, 0, 1, &learn->reference, &warnings, err);
-    policy_warnings_done(&warnings);
+    if (rc == 0) rc = policy_compile(model, node, NULL, 0, 1, &learn->reference, NULL, err); // the run warns
     if (rc < 0) return rc;
     rc = policy_model_learn(model, err);
     return rc < 0 ? error_context(err, rc, "--learn") : 0;

@@ -355,15 +355,13 @@ int node_compile(const struct node_config *config, const struct store_sandbox *r
     AUTO_FREE struct addr *own = NULL;
     size_t own_count = 0;
     struct shim_policy policy = {0};
-    struct policy_warnings warnings = {0};
     json_t *object = node_policy_json(config, row->policy, row->dialect, row->generation);
     int rc = host_addresses(&own, &own_count, err);
     if (rc == 0) rc = shim_policy_read(object, row->type, &policy, err);
     for (size_t i = 0; rc == 0 && !known && i < policy.model->binding_count; i++)
         rc = daemon_secret_look(&policy.model->bindings[i], err);
     if (rc == 0) policy.model->known = known;
-    if (rc == 0) rc = policy_compile(policy.model, &policy.node, own, own_count, row->generation, ret_policy, &warnings, err);
-    policy_warnings_done(&warnings);
+    if (rc == 0) rc = policy_compile(policy.model, &policy.node, own, own_count, row->generation, ret_policy, NULL, err);
     shim_policy_done(&policy);
     json_decref(object);
     return rc;

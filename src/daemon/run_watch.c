@@ -35,6 +35,7 @@ int run_compile(struct run *run, struct policy **ret_policy, struct policy_warni
 
 static void run_print_warnings(const struct policy_warnings *warnings) {
     for (size_t i = 0; i < warnings->count; i++) fprintf(stderr, "penstock: warning: %s\n", warnings->lines[i]);
+    if (warnings->more > 0) fprintf(stderr, "penstock: warning: and %zu more\n", warnings->more);
 }
 
 static int run_prepare(struct run *run, struct error *err) {
@@ -224,12 +225,10 @@ void run_watch(struct run *run) {
 static void run_host_changed(evutil_socket_t fd, short what, void *data) {
     (void)what;
     struct run *run = data;
-    struct policy_warnings warnings = {0};
     struct policy *policy = NULL;
     struct error err = {0};
     host_watch_drain(fd);
-    int rc = run_compile(run, &policy, &warnings, &err);
-    policy_warnings_done(&warnings);
+    int rc = run_compile(run, &policy, NULL, &err);
     if (rc == 0) {
         policy_free(run->previous);
         run->previous = run->policy;

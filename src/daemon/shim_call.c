@@ -107,7 +107,6 @@ static void shim_swap(struct shim *shim, struct shim_policy *policy, struct poli
 // 0: done. 1: the gate will say so.
 static int shim_update(struct shim *shim, struct shim_policy *policy, bool keep, struct error *err) {
     struct run *run = &shim->run;
-    struct policy_warnings warnings = {0};
     struct policy *compiled = NULL;
     struct credentials *credentials = NULL;
     int rc = !shim->trusted && policy->model->binding_count > 0
@@ -115,8 +114,7 @@ static int shim_update(struct shim *shim, struct shim_policy *policy, bool keep,
                              "create it with at least one of its rules") : 0;
     shim->options.model = policy->model;
     shim->options.node = &policy->node;
-    if (rc == 0) rc = run_compile(run, &compiled, &warnings, err);
-    policy_warnings_done(&warnings);
+    if (rc == 0) rc = run_compile(run, &compiled, NULL, err);
     if (rc == 0) rc = credentials_new(policy->model, &credentials, err);
     if (rc < 0) {
         policy_free(compiled);

@@ -55,20 +55,25 @@ const char *explain_entry_protocol(enum policy_entry_protocol protocol) {
     return names[protocol];
 }
 
+static void print_text(struct buf *buf, const char *text) { buf_append(buf, text, strlen(text)); }
+
 static void print_destination(struct buf *buf, const struct policy_entry *entry) {
     char text[ADDR_TEXT_SIZE];
     switch (entry->kind) {
     case POLICY_ENTRY_NAME:
-        buf_printf(buf, "%s", entry->name);
+        print_text(buf, entry->name);
         break;
     case POLICY_ENTRY_WILDCARD:
-        buf_printf(buf, "*%s%s", entry->name[0] ? "." : "", entry->name);
+        print_text(buf, entry->name[0] ? "*." : "*");
+        print_text(buf, entry->name);
         break;
     case POLICY_ENTRY_ADDRESS:
     case POLICY_ENTRY_CIDR: {
         bool bracket = entry->prefix.addr.family == ADDR_IPV6 && entry->port_count > 0;
         addr_prefix_format(&entry->prefix, text);
-        buf_printf(buf, bracket ? "[%s]" : "%s", text);
+        if (bracket) print_text(buf, "[");
+        print_text(buf, text);
+        if (bracket) print_text(buf, "]");
         break;
     }
     }
@@ -76,8 +81,8 @@ static void print_destination(struct buf *buf, const struct policy_entry *entry)
 
 static void print_ports(struct buf *buf, const struct policy_entry *entry) {
     bool name = entry->kind != POLICY_ENTRY_CIDR;
-    if (entry->port_count == 0 && name && entry->protocol == POLICY_ENTRY_HTTPS) buf_printf(buf, ":443");
-    if (entry->port_count == 0 && name && entry->protocol == POLICY_ENTRY_HTTP) buf_printf(buf, ":80");
+    if (entry->port_count == 0 && name && entry->protocol == POLICY_ENTRY_HTTPS) print_text(buf, ":443");
+    if (entry->port_count == 0 && name && entry->protocol == POLICY_ENTRY_HTTP) print_text(buf, ":80");
     for (size_t i = 0; i < entry->port_count; i++) {
         const struct policy_port_range *range = &entry->ports[i];
         buf_printf(buf, "%s%u", i == 0 ? ":" : ",", range->first);
@@ -87,12 +92,13 @@ static void print_ports(struct buf *buf, const struct policy_entry *entry) {
 
 char *explain_entry(const struct policy_entry *entry, bool allow) {
     struct buf buf = BUF_INIT;
-    if (allow)
-        buf_printf(&buf, "allow %s ", explain_entry_protocol(entry->protocol));
-    else
-        buf_printf(&buf, "deny ");
+    print_text(&buf, allow ? "allow " : "deny ");
+    if (allow) {
+        print_text(&buf, explain_entry_protocol(entry->protocol));
+        print_text(&buf, " ");
+    }
     print_destination(&buf, entry);
     if (allow) print_ports(&buf, entry);
-    if (entry->private_ok) buf_printf(&buf, " private");
+    if (entry->private_ok) print_text(&buf, " private");
     return buf_take(&buf);
 }

@@ -53,12 +53,10 @@ static void rig_read(const char *path) {
 }
 
 static void rig_compile(size_t index) {
-    struct policy_warnings warnings = {0};
     struct error err = {0};
     policy_free(rig.policy);
     rig.policy = NULL;
-    int rc = policy_compile(rig_models[index], NULL, NULL, 0, ++rig.generation, &rig.policy, &warnings, &err);
-    policy_warnings_done(&warnings);
+    int rc = policy_compile(rig_models[index], NULL, NULL, 0, ++rig.generation, &rig.policy, NULL, &err);
     if (rc < 0) rig_die("policy", &err);
 }
 

@@ -466,6 +466,25 @@ static void enum_names(void **state) {
     assert_string_equal(policy_protocol_name(POLICY_TCP), "tcp");
 }
 
+static void warnings_can_be_read(void **state) {
+    struct policy_model *model = policy_model_new(POLICY_DIALECT_NATIVE);
+    struct policy_warnings warnings = {0};
+    struct policy *policy;
+    struct error err = {0};
+    char range[32];
+    (void)state;
+    for (int i = 0; i < POLICY_WARNINGS_MAX + 7; i++) {
+        snprintf(range, sizeof(range), "8.8.%d.0/24", i);
+        fixture_add(model, false, &(struct entry_words){.what = range}, "deny");
+    }
+    assert_int_equal(policy_compile(model, NULL, NULL, 0, 1, &policy, &warnings, &err), 0);
+    assert_int_equal(warnings.count, POLICY_WARNINGS_MAX);
+    assert_int_equal(warnings.more, 7);
+    policy_warnings_done(&warnings);
+    policy_free(policy);
+    policy_model_free(model);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(block_can_be_moved),
@@ -475,6 +494,7 @@ int main(void) {
         cmocka_unit_test(forged_fields_are_refused),
         cmocka_unit_test(loopback_ports),
         cmocka_unit_test(warns_and_refuses),
+        cmocka_unit_test(warnings_can_be_read),
         cmocka_unit_test(guardrails_and_options),
         cmocka_unit_test(enum_names),
     };
