@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,14 +52,14 @@ void decision_log_free(struct decision_log *log) {
 void decision_log_learn(struct decision_log *log, const struct learn *learn) { log->learn = learn; }
 
 // Fields of a line, written as they come: main does this twice for each connection, so not by way of a tree of values.
-static void decision_log_string(struct buf *line, const char *key, const char *text) {
-    buf_append(line, ",\"", 2);
-    buf_append(line, key, strlen(key));
+#define decision_log_put(line, literal) buf_append(line, literal, sizeof(literal) - 1)
+
+static void decision_log_text(struct buf *line, const char *text) {
     if (!text) {
-        buf_append(line, "\":null", 6);
+        decision_log_put(line, "null");
         return;
     }
-    buf_append(line, "\":\"", 3);
+    decision_log_put(line, "\"");
     for (; *text; text++) {
         size_t plain = 0;
         while (text[plain] >= ' ' && text[plain] < 0x7f && text[plain] != '"' && text[plain] != '\\') plain++;
@@ -69,7 +68,16 @@ static void decision_log_string(struct buf *line, const char *key, const char *t
         if (*text == '\0') break;
         buf_printf(line, "\\u%04x", (unsigned)(unsigned char)*text);
     }
-    buf_append(line, "\"", 1);
+    decision_log_put(line, "\"");
+}
+
+#define decision_log_string(line, key, text) (decision_log_put(line, ",\"" key "\":"), decision_log_text(line, text))
+
+static void decision_log_number(struct buf *line, uint64_t number) {
+    char digits[20], *first = digits + sizeof(digits);
+    do *--first = (char)('0' + number % 10);
+    while ((number /= 10) > 0);
+    buf_append(line, first, (size_t)(digits + sizeof(digits) - first));
 }
 
 static void decision_log_would_deny(const struct decision_log *log, const struct ipc_decision *record, struct buf *line) {
@@ -88,7 +96,7 @@ static void decision_log_credentials(const struct ipc_decision *record, const st
     CLEANUP(buf_done) struct buf names = BUF_INIT;
     for (size_t i = 0; i < count; i++) {
         if (!(record->credentials & 1U << i)) continue;
-        if (names.len) buf_append(&names, ", ", 2);
+        if (names.len) decision_log_put(&names, ", ");
         buf_append(&names, bound[i].name, strlen(bound[i].name));
     }
     if (names.len) decision_log_string(line, "credential", names.data);
@@ -102,30 +110,37 @@ static void decision_log_line(struct decision_log *log, const struct ipc_decisio
     const char *rule = NULL;
     if (policy && record->rule != POLICY_RULE_NONE) rule = policy_rule_info(policy, record->rule).text;
     if (record->address.family != ADDR_NONE) addr_format(&record->address, address);
-    buf_append(line, "{\"time\":\"", 9);
+    decision_log_put(line, "{\"time\":\"");
     buf_append(line, time, strlen(clock_text(time)));
-    buf_append(line, "\"", 1);
+    decision_log_put(line, "\"");
     decision_log_string(line, "sandbox", log->sandbox);
     decision_log_string(line, "event", flow ? "flow" : "decision");
     decision_log_string(line, "protocol", policy_protocol_name(record->protocol));
     decision_log_string(line, "name", record->name[0] ? record->name : NULL);
     decision_log_string(line, "address", address[0] ? address : NULL);
-    buf_printf(line, ",\"port\":%u", record->port);
+    decision_log_put(line, ",\"port\":");
+    decision_log_number(line, record->port);
     decision_log_string(line, "verdict", policy_verdict_name(record->verdict));
     decision_log_string(line, "reason", policy_reason_name(record->reason));
     decision_log_string(line, "rule", rule);
     if (flow) {
-        buf_printf(line, ",\"bytes_out\":%" PRIu64 ",\"bytes_in\":%" PRIu64 ",\"duration_ms\":%.3f", record->bytes_out,
-                   record->bytes_in, (double)record->duration_us / 1000);
+        uint64_t rest = record->duration_us % 1000;
+        decision_log_put(line, ",\"bytes_out\":");
+        decision_log_number(line, record->bytes_out);
+        decision_log_put(line, ",\"bytes_in\":");
+        decision_log_number(line, record->bytes_in);
+        decision_log_put(line, ",\"duration_ms\":");
+        decision_log_number(line, record->duration_us / 1000);
+        const char digits[] = {'.', (char)('0' + rest / 100), (char)('0' + rest / 10 % 10), (char)('0' + rest % 10)};
+        buf_append(line, digits, sizeof(digits));
     } else {
-        static const char none[] = ",\"bytes_out\":null,\"bytes_in\":null,\"duration_ms\":null";
-        buf_append(line, none, sizeof(none) - 1);
+        decision_log_put(line, ",\"bytes_out\":null,\"bytes_in\":null,\"duration_ms\":null");
     }
     decision_log_credentials(record, policy, line);
     // What would allow it is the reader's next question.
     if (record->hint[0]) decision_log_string(line, "hint", record->hint);
     decision_log_would_deny(log, record, line);
-    buf_append(line, "}\n", 2);
+    decision_log_put(line, "}\n");
     if (line->failed) log->failure = -ENOMEM;
 }
 
