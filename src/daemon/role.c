@@ -176,7 +176,7 @@ void role_stop(struct role *role, int timeout_ms) {
     if (role->channel >= 0 && role->pid > 0) close(role->channel);
     if (role->pid <= 0) return;
     struct pollfd gone = {.fd = role->pidfd, .events = POLLIN};
-    if (role->pidfd < 0 || poll(&gone, 1, timeout_ms) == 0) kill(role->pid, SIGKILL);
+    if (role->pidfd < 0 || poll(&gone, 1, timeout_ms) <= 0) kill(role->pid, SIGKILL); // a signal is as good as the time
     while (waitpid(role->pid, NULL, 0) < 0 && errno == EINTR) continue;
     if (role->pidfd >= 0) close(role->pidfd);
     *role = (struct role){.kind = role->kind, .pidfd = -1, .channel = -1};

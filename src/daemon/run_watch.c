@@ -3,10 +3,12 @@
 // one of them dies or the host gets another address.
 #include <errno.h>
 #include <event2/event.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -367,10 +369,23 @@ int run_await(struct run *run, int rc, struct error *err) {
 
 // ---- the end ----
 
+// The right to leave what is slow to close: one sandbox of all that this program runs has it at a time. -1: another has.
+static int run_leave_lock(void) {
+    AUTO_CLOSE int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    return fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 ? TAKE_FD(fd) : -1;
+}
+
+static void run_end_keeper(struct run *run) {
+    struct role *keeper = &run->roles[ROLE_KEEPER];
+    AUTO_CLOSE int lock = run->gate_started ? run_leave_lock() : -1;
+    if (!run->gate_started) role_kill(keeper); // it may still be at work
+    else if (keeper->pid > 0) role_send(keeper, IPC_KEEPER_END, NULL, 0, &lock, lock >= 0, NULL);
+}
+
 static void run_end_roles(struct run *run) {
-    struct role *gate = &run->roles[ROLE_GATE], *keeper = &run->roles[ROLE_KEEPER];
+    struct role *gate = &run->roles[ROLE_GATE];
     role_kill(&run->roles[ROLE_RESOLVER]); // it has nothing to leave in order
-    if (keeper->pid > 0) role_send(keeper, IPC_KEEPER_END, NULL, 0, NULL, 0, NULL);
+    run_end_keeper(run);
     if (gate->pid > 0 && run->gate_started && !run->log_failed) {
         // The gate sees the end, closes its flows and sends their records, then closes.
         shutdown(gate->channel, SHUT_WR);

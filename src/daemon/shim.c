@@ -203,8 +203,9 @@ static void shim_say_end(const struct shim *shim) {
     struct error why = {0};
     siginfo_t info = {0};
     if (waitid(P_PIDFD, (id_t)shim->end_fd, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0) return;
-    if (info.si_code == CLD_EXITED) error_set(&why, 0, "its first process exited with status %d", info.si_status);
-    else error_set(&why, 0, "its first process was ended by signal %d (%s)", info.si_status, strsignal(info.si_status));
+    bool made = sandbox_container_settle(shim->container, &why) == 0; // if crun failed in the end, that is why
+    if (made && info.si_code == CLD_EXITED) error_set(&why, 0, "its first process exited with status %d", info.si_status);
+    else if (made) error_set(&why, 0, "its first process was ended by signal %d (%s)", info.si_status, strsignal(info.si_status));
     LIST_FOREACH(&shim->peers, node) shim_say(LIST_ENTRY(node, struct shim_peer, list)->fd, 0, &why);
 }
 

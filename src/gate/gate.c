@@ -47,7 +47,9 @@ void gate_buffers(struct gate *gate) {
     struct ipc_buffers message = {.large = !small};
     if (small == gate->small_buffers) return;
     // If it is not taken now, the next change tries again.
-    if (channel_send(gate->keeper, IPC_BUFFERS, &message, sizeof(message), NULL, 0) == 0) gate->small_buffers = small;
+    if (channel_send(gate->keeper, IPC_BUFFERS, &message, sizeof(message), NULL, 0) < 0) return;
+    gate->small_buffers = small;
+    gate->buffers_told++;
 }
 
 void gate_pause(struct gate *gate, bool paused) {
@@ -227,7 +229,11 @@ static void gate_keeper_readable(evutil_socket_t fd, short what, void *data) {
     struct gate *gate = data;
     struct channel_message message;
     int rc;
-    while ((rc = channel_receive(fd, gate_buffer, sizeof(gate_buffer), &message)) == 1) channel_message_close(&message);
+    while ((rc = channel_receive(fd, gate_buffer, sizeof(gate_buffer), &message)) == 1) {
+        gate->buffers_set += message.type == IPC_BUFFERS;
+        channel_message_close(&message);
+    }
+    syn_readmit(gate);
     if (rc != -EAGAIN) gate_fail(gate, "the keeper of the sandbox's namespaces is gone");
 }
 

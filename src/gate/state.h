@@ -148,6 +148,7 @@ struct gate {
     struct meter_bucket connection_rate;
     struct h2_budget h2_budget;
     bool small_buffers;          // what the keeper was told last
+    unsigned buffers_told, buffers_set; // how often it was told, and has said that it is so
     struct exchange_table *exchanges;
     struct event *exchange_sweep;
     struct event *rest;          // timer of gate_rest
@@ -206,7 +207,8 @@ void syn_readable(evutil_socket_t fd, short what, void *data);
 // False: an address of the pool that no name has.
 bool syn_locate(struct flow *flow, struct policy_request *request);
 void syn_judge(struct flow *flow);                       // the destination is known: refuses, dials or admits
-void syn_admit(struct flow *flow);                       // lets the held SYN through
+void syn_admit(struct flow *flow);                       // lets the held SYN through, once buffers are as small as they must be
+void syn_readmit(struct gate *gate);                     // they are
 void syn_pass(struct flow *flow);                        // admitted and accepted: relays, or reads first bytes
 void syn_refuse(struct flow *flow, int error);           // answers it as the real dial was: reset or ICMP error
 void syn_accept(evutil_socket_t fd, short what, void *data);

@@ -38,9 +38,18 @@ void syn_admit(struct flow *flow) {
         syn_refuse(flow, -ECONNREFUSED);
         return;
     }
+    // A socket keeps the buffers that it was connected with: not before they are small, where they have to be.
+    if (flow->gate->small_buffers && flow->gate->buffers_set != flow->gate->buffers_told) return;
     if (ip_packet_parse(opening->syn, opening->syn_len, &packet) != WIRE_OK) return;
     ip_packet_checksum(&packet);
     refusal_send_raw(flow->gate, &flow->destination, packet.bytes, packet.len);
+}
+
+void syn_readmit(struct gate *gate) {
+    LIST_FOREACH(&gate->flows, node) {
+        struct flow *flow = LIST_ENTRY(node, struct flow, link);
+        if (flow->state == FLOW_ADMITTED && flow->fd < 0) syn_admit(flow);
+    }
 }
 
 static void syn_answer(struct gate *gate, const struct ip_packet *syn, int error) {

@@ -107,9 +107,10 @@ int channel_receive(int fd, void *buffer, size_t size, struct channel_message *r
     for (size_t i = 0; i < IPC_FDS_MAX; i++) message.fds[i] = -1;
 
     ssize_t got;
+    int resets = 0; // one, if the other side was closed with something of ours unread; what it had said before is still to be read
     do {
         got = recvmsg(fd, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    } while (got < 0 && errno == EINTR);
+    } while (got < 0 && (errno == EINTR || (errno == ECONNRESET && resets++ == 0)));
     if (got < 0) return errno == ECONNRESET ? 0 : -errno;
 
     bool good = channel_take_fds(&header, &message) && (header.msg_flags & MSG_TRUNC) == 0;

@@ -61,6 +61,7 @@ struct keeper {
     bool replaying;
     bool entered, ending, over;
     int left[2]; // what is sent to [1] is in the queue of [0]
+    int lock;    // of who may leave sockets there, or -1
     _Alignas(max_align_t) char buffer[CHANNEL_BUFFER_SIZE];
 };
 
@@ -228,7 +229,9 @@ static bool keeper_remember(struct keeper *keeper, const struct ipc_mapping *map
 static bool keeper_gate_message(struct keeper *keeper, const struct channel_message *message) {
     if (message->type == IPC_MAPPING) return keeper_remember(keeper, message->body);
     if (message->type != IPC_BUFFERS) return false;
-    return skeleton_buffers_set(keeper->buffers, ((const struct ipc_buffers *)message->body)->large) == 0;
+    const struct ipc_buffers *buffers = message->body;
+    return skeleton_buffers_set(keeper->buffers, buffers->large) == 0 &&
+           channel_send(keeper->gate, IPC_BUFFERS, buffers, sizeof(*buffers), NULL, 0) == 0;
 }
 
 static void keeper_gate_readable(struct keeper *keeper) {
@@ -282,6 +285,7 @@ static void keeper_main_readable(struct keeper *keeper) {
             keeper_ports(keeper, message.body);
         } else if (result == 1 && message.type == IPC_KEEPER_END) {
             keeper->ending = true;
+            if (message.fd_count > 0 && keeper->lock < 0) keeper->lock = TAKE_FD(message.fds[0]);
             keeper->over = keeper->gate < 0;
         } else {
             keeper->over = true; // closed, or not a message that main sends
@@ -308,11 +312,12 @@ static void keeper_loop(struct keeper *keeper) {
 }
 
 // Whoever is the last to close a packet socket, or one for rules that were changed just before, waits until all processors have
-// passed a quiet state, for milliseconds. So these are left with the kernel, which collects them by itself: in the queue of a
-// socket that is known from its own queue alone.
+// passed a quiet state, for milliseconds. So these are left with the kernel, which collects them by itself (since Linux 6.10; before,
+// in who closes a UNIX socket next, which is us): in the queue of a socket that is known from its own queue alone. It does so one
+// after another: as long as it is not through, a lock that lies there too makes other keepers close their own.
 static void keeper_leave(struct keeper *keeper) {
-    const int fds[] = {keeper->left[0], keeper->sockets[IPC_SOCKET_PACKET], skeleton_rules_fd(keeper->rules)};
-    if (keeper->rules && keeper->left[0] >= 0)
+    const int fds[] = {keeper->left[0], keeper->sockets[IPC_SOCKET_PACKET], skeleton_rules_fd(keeper->rules), keeper->lock};
+    if (keeper->rules && keeper->left[0] >= 0 && keeper->lock >= 0)
         channel_send(keeper->left[1], IPC_KEEPER_END, NULL, 0, fds, ARRAY_LENGTH(fds));
 }
 
@@ -375,9 +380,10 @@ static void keeper_free(struct keeper *keeper) {
     for (size_t i = 0; i < keeper->listener_count; i++) close(keeper->listeners[i]);
     for (size_t i = 0; i < SKELETON_BUFFERS; i++)
         if (keeper->buffers[i] >= 0) close(keeper->buffers[i]);
-    for (size_t i = 0; i < ARRAY_LENGTH(keeper->left); i++)
-        if (keeper->left[i] >= 0) close(keeper->left[i]); // [1] last: then the kernel looks
     skeleton_rules_free(keeper->rules);
+    for (size_t i = 0; i < ARRAY_LENGTH(keeper->left); i++)
+        if (keeper->left[i] >= 0) close(keeper->left[i]); // [1] last of all: then the kernel looks
+    if (keeper->lock >= 0) close(keeper->lock);
     free(keeper->names);
     free(keeper);
 }
@@ -391,6 +397,7 @@ int keeper_main(int channel) {
     keeper->gate = -1;
     for (size_t i = 0; i < IPC_SOCKET_COUNT; i++) keeper->sockets[i] = -1;
     for (size_t i = 0; i < SKELETON_BUFFERS; i++) keeper->buffers[i] = -1;
+    keeper->lock = -1;
     if (channel_pair(keeper->left) < 0) keeper->left[0] = keeper->left[1] = -1;
     keeper->names = calloc(IPC_MAPPINGS_MAX, NAME_SIZE); // pages that no name uses cost nothing
 
@@ -398,9 +405,13 @@ int keeper_main(int channel) {
     if (result == 1 && message.type == IPC_KEEPER_ENTER) {
         struct ipc_keeper_enter enter;
         memcpy(&enter, message.body, sizeof(enter));
-        result = keeper_enter(keeper, enter.uid, enter.gid, &err);
-        if (result < 0) keeper_report(keeper, &err);
-        else result = channel_wait(channel, -1, keeper->buffer, sizeof(keeper->buffer), &message);
+        int entered = keeper_enter(keeper, enter.uid, enter.gid, &err);
+        result = channel_wait(channel, -1, keeper->buffer, sizeof(keeper->buffer), &message);
+        if (entered < 0) { // with nothing unread, or what we say would be lost with it
+            if (result == 1) channel_message_close(&message);
+            keeper_report(keeper, &err);
+            result = entered;
+        }
     }
     if (result == 1 && message.type == IPC_KEEPER_START && keeper->names) {
         struct ipc_keeper_start start;

@@ -118,6 +118,7 @@ static const struct skeleton_line skeleton_lines[] = {
 
     // While one processor makes a connection's socket of its request, another that has its first data finds neither for a
     // moment (until Linux 6.19), and the listener would answer with a reset: so it looks again first.
+    // No SYN may come here: to one that follows an ended connection (TIME_WAIT) only a listener is an answer.
     {"sockets", {IPV4, TCP, CONNECTED4, ACCEPT}},
     {"sockets", {IPV4, TCP, CONNECTED4, ACCEPT}},
     {"sockets", {IPV6, TCP, CONNECTED6, ACCEPT}},
@@ -147,6 +148,7 @@ static const struct skeleton_line skeleton_lines[] = {
     {"own_dns", {TCP_OR_UDP, NOT_TO_DNS, RETURN}},
     {"own_dns", {SOCKET_SPECIFIC, ACCEPT}},
     {"own_dns", {SOCKET_WILDCARD, ACCEPT}},
+    {"own_dns", {SYN_ONLY, LISTENERS}},
     {"own_dns", {SOCKETS}},
 
     {"prerouting", {NOT_IN_BY_LO, TO_LOCAL_OR_MANY, ACCEPT}},
@@ -165,6 +167,7 @@ static const struct skeleton_line skeleton_lines[] = {
 static const struct skeleton_line skeleton_lines_with_gate[] = {
     {"togate", {MARK_HELD}},
     {"dns", {TCP_OR_UDP, TO_DNS, MARK_HELD, ACCEPT}},
+    {"foreign", {SYN_ONLY, MARK_HELD, LISTENERS}},
     {"foreign", {TCP_OR_UDP, MARK_HELD, SOCKETS}},
     {"foreign", {DROP}},
 };

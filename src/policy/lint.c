@@ -17,6 +17,19 @@ struct lint {
     struct error *err;
 };
 
+// About one rule of perhaps thousands: no more than can be read, and not at the cost of what is said about the whole.
+#define warn_of_rule(lint, ...) \
+    do { \
+        if (lint_has_room(lint)) policy_warnings_add((lint)->warnings, __VA_ARGS__); \
+    } while (0)
+
+static bool lint_has_room(const struct lint *lint) {
+    if (!lint->warnings) return false;
+    bool room = lint->warnings->count < POLICY_WARNINGS_MAX;
+    lint->warnings->more += !room;
+    return room;
+}
+
 static const char *rule_text(const struct lint *lint, uint32_t rule) {
     return policy_rule_info(lint->policy, rule).text;
 }
@@ -173,7 +186,7 @@ static int never_matches(const struct lint *lint, uint32_t index, uint32_t cover
     static const char format[] = "%s: rule \"%s\" can never match: %s%s";
     const char *source = rule_source(lint, index), *text = rule_text(lint, index);
     if (is_strict(lint, entry)) return error_set(lint->err, -EINVAL, format, source, text, why, fix);
-    policy_warnings_add(lint->warnings, format, source, text, why, fix);
+    warn_of_rule(lint, format, source, text, why, fix);
     return 0;
 }
 
@@ -213,7 +226,7 @@ static void check_private(const struct lint *lint, uint32_t index) {
                                      .address = address ? &entry->prefix.addr : &loopback,
                                      .port = entry->port_count ? entry->ports[0].first : 443};
     if (policy_decide(lint->policy, &request).verdict != POLICY_DENY) return;
-    policy_warnings_add(lint->warnings, "%s: rule \"%s\" can never match: private addresses are blocked; %s",
+    warn_of_rule(lint, "%s: rule \"%s\" can never match: private addresses are blocked; %s",
                         rule_source(lint, index), rule_text(lint, index),
                         lint->model->dialect == POLICY_DIALECT_NATIVE
                             ? "add private: true to the entry, or use --allow-private"
@@ -225,10 +238,10 @@ static void check_range(const struct lint *lint, uint32_t index) {
     const struct policy_entry *entry = &lint->model->allow[index];
     if (entry->kind != POLICY_ENTRY_CIDR || lint->model->dialect == POLICY_DIALECT_E2B) return;
     if (tables_names_loopback(entry) && entry->port_count == 0)
-        policy_warnings_add(lint->warnings, "%s: rule \"%s\" opens nothing of the host's loopback: name the ports that the "
+        warn_of_rule(lint, "%s: rule \"%s\" opens nothing of the host's loopback: name the ports that the "
                                             "sandbox's loopback is to hand over", rule_source(lint, index), rule_text(lint, index));
     if (entry->prefix.length == 0 && lint->model->block_private)
-        policy_warnings_add(lint->warnings, "%s: rule \"%s\" opens private addresses and metadata services too; to keep them "
+        warn_of_rule(lint, "%s: rule \"%s\" opens private addresses and metadata services too; to keep them "
                                             "closed use --network all (base: allow)", rule_source(lint, index), rule_text(lint, index));
 }
 
@@ -242,7 +255,7 @@ static void check_brackets(const struct lint *lint, uint32_t index) {
     const char *host = source + strcspn(source, " ") + 1;
     for (size_t i = 0; i < ARRAY_LENGTH(ports); i++)
         if (strcmp(colon, ports[i]) == 0)
-            policy_warnings_add(lint->warnings, "%s: \"%s\" is all address, on port 443; if %s is the port, write [%.*s]%s",
+            warn_of_rule(lint, "%s: \"%s\" is all address, on port 443; if %s is the port, write [%.*s]%s",
                                 source, host, colon + 1, (int)(colon - host), host, colon);
 }
 
@@ -270,7 +283,7 @@ static int check_allow(const struct lint *lint, uint32_t index) {
         return never_matches(lint, index, BLOCK_NONE, "leave dns: {names: real} out: no bytes are read of it, so without a "
                                                       "synthetic address its name is never seen");
     if (entry->kind == POLICY_ENTRY_WILDCARD && entry->name[0] && name_is_public_suffix(entry->name))
-        policy_warnings_add(lint->warnings,
+        warn_of_rule(lint,
                             "%s: \"*.%s\" allows every name that anybody registers under %s; name the domains you need",
                             rule_source(lint, index), entry->name, entry->name);
     return 0;
@@ -301,11 +314,11 @@ static void check_deny(const struct lint *lint, uint32_t index) {
     if (e2b && deny->both_families) return;
     uint32_t allow = allow_over_deny(lint, deny);
     if (allow != BLOCK_NONE)
-        policy_warnings_add(lint->warnings, "%s: rule \"%s\" never matches: rule \"%s\" (%s) wins over it; remove it",
+        warn_of_rule(lint, "%s: rule \"%s\" never matches: rule \"%s\" (%s) wins over it; remove it",
                             rule_source(lint, rule), rule_text(lint, rule), rule_text(lint, allow),
                             rule_source(lint, allow));
     else if (!header->base_allow || (e2b && header->rule_deny_all != BLOCK_NONE))
-        policy_warnings_add(lint->warnings,
+        warn_of_rule(lint,
                             "%s: rule \"%s\" is needless: what no entry allows is denied anyway; remove it",
                             rule_source(lint, rule), rule_text(lint, rule));
 }
@@ -335,15 +348,6 @@ static int check_binding(const struct lint *lint, const struct policy_binding *b
 int lint_check(const struct policy_model *model, const struct policy *policy, struct policy_warnings *warnings,
                struct error *err) {
     struct lint lint = {.model = model, .policy = policy, .warnings = warnings, .err = err};
-    for (uint32_t i = 0; i < model->allow_count; i++) {
-        int r = check_allow(&lint, i);
-        if (r != 0) return r;
-    }
-    for (uint32_t i = 0; i < model->deny_count; i++) check_deny(&lint, i);
-    for (size_t i = 0; i < model->binding_count; i++) {
-        int r = check_binding(&lint, &model->bindings[i]);
-        if (r != 0) return r;
-    }
     if (model->base_allow && !model->block_private && model->dialect != POLICY_DIALECT_E2B)
         policy_warnings_add(warnings, "%s: with private addresses allowed, this opens private networks and metadata services "
                                       "too; to keep them closed leave --allow-private (block_private: false) out",
@@ -351,5 +355,14 @@ int lint_check(const struct policy_model *model, const struct policy *policy, st
     if (model->dialect == POLICY_DIALECT_E2B && model->allow_count > 0 && policy->header->name_base_allow)
         policy_warnings_add(warnings, "allowOut alone is not an allow list: every other destination stays open; add "
                                       "\"denyOut\": [\"0.0.0.0/0\"] to close it");
+    for (size_t i = 0; i < model->binding_count; i++) {
+        int r = check_binding(&lint, &model->bindings[i]);
+        if (r != 0) return r;
+    }
+    for (uint32_t i = 0; i < model->allow_count; i++) {
+        int r = check_allow(&lint, i);
+        if (r != 0) return r;
+    }
+    for (uint32_t i = 0; i < model->deny_count; i++) check_deny(&lint, i);
     return 0;
 }

@@ -46,10 +46,6 @@ void policy_model_free(struct policy_model *model) {
 
 void policy_warnings_add(struct policy_warnings *warnings, const char *format, ...) {
     if (!warnings) return;
-    if (warnings->count == POLICY_WARNINGS_MAX) {
-        warnings->more++;
-        return;
-    }
     char text[sizeof(((struct error *)0)->text)];
     va_list args;
     va_start(args, format);

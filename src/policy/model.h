@@ -159,7 +159,7 @@ int policy_model_learn(struct policy_model *model, struct error *err);
 struct policy_warnings {
     char **lines;
     size_t count; // of lines
-    size_t more;  // that would be more than can be read
+    size_t more;  // about single rules, beyond those that can be read
 };
 #define POLICY_WARNINGS_MAX 50
 void policy_warnings_add(struct policy_warnings *warnings, const char *format, ...) __attribute__((format(printf, 2, 3)));

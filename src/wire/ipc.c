@@ -309,7 +309,7 @@ static const struct {
     [IPC_KEEPER_NAMESPACES] = {0, 2, true, false, NULL},
     [IPC_KEEPER_READY] = {sizeof(struct ipc_keeper_ready), 0, true, false, check_keeper_ready},
     [IPC_KEEPER_GATE] = {0, 1, true, false, NULL},
-    [IPC_KEEPER_END] = {0, 0, true, false, NULL},
+    [IPC_KEEPER_END] = {0, 1, true, false, NULL, .fds_any = true},
     [IPC_KEEPER_PORTS] = {sizeof(struct ipc_ports), 0, true, false, check_ports},
     [IPC_GATE_SOCKETS] = {0, IPC_SOCKET_COUNT, true, false, NULL},
     [IPC_MAPPING] = {sizeof(struct ipc_mapping), 0, true, false, check_mapping},

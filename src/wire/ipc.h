@@ -21,11 +21,12 @@ enum ipc_type {
     IPC_KEEPER_NAMESPACES, // keeper -> main: no body; descriptors: user namespace, network namespace: there is nothing in them
     IPC_KEEPER_READY,     // keeper -> main: struct ipc_keeper_ready: the skeleton is built
     IPC_KEEPER_GATE,      // main -> keeper: no body; descriptor: the keeper's end of a channel to a new gate
-    IPC_KEEPER_END,       // main -> keeper: no body: nothing of the sandbox runs any more; ends with its gate, or at once without
+    IPC_KEEPER_END,       // main -> keeper: no body: nothing of the sandbox runs any more; ends with its gate, or at once without;
+                          // descriptor, or none: a lock of who may leave what is slow to close
     IPC_KEEPER_PORTS,     // main -> keeper: struct ipc_ports: loopback ports opened from now on
     IPC_GATE_SOCKETS,     // keeper -> gate: no body; descriptors in the order of enum ipc_socket (IPC_SKELETON_TPROXY)
     IPC_MAPPING,          // keeper <-> gate: struct ipc_mapping
-    IPC_BUFFERS,          // gate -> keeper: struct ipc_buffers
+    IPC_BUFFERS,          // gate -> keeper: struct ipc_buffers; the same back when they are so
     IPC_MAPPINGS_END,     // keeper -> gate: all mappings it remembers have been sent
     // gate
     // main -> gate: struct ipc_gate_start; descriptors: channel to keeper, channel to resolver; where there are bindings:

@@ -2,6 +2,7 @@
 """penstock doctor: says that it works where it works, and what is missing where something was taken away."""
 import json
 import os
+import subprocess
 
 import pytest
 
@@ -57,6 +58,17 @@ def test_no_user_namespaces(box):
     assert "user.max_user_namespaces = 15000" in row["fix"], row
     assert rows["network skeleton"]["found"] == "not tried: there is no user namespace", rows["network skeleton"]
     assert "not tried" in rows["bubblewrap"]["found"]
+
+
+@pytest.mark.parametrize("names", [0, 1500])
+def test_run_says_why_without_user_namespaces(box, names):
+    """However long main takes to say what the sandbox is for."""
+    allowed = [word for i in range(names) for word in ("--allow", f"n{i}.example")]
+    for _ in range(5):
+        done = subprocess.run(["unshare", "--user", "--map-root-user", "sh", "-c", 'echo 0 >/proc/sys/user/max_user_namespaces; exec "$@"', "sh",
+                               box.program, "run", "--dns", "192.0.2.1", *allowed, "--", "true"], cwd=box.project,
+                              env=box.environment(), capture_output=True, text=True, timeout=30, check=False)
+        assert done.returncode == 125 and "user.max_user_namespaces" in done.stderr, done.stderr
 
 
 def test_in_a_sandbox(box):

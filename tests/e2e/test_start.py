@@ -10,7 +10,8 @@ from test_death import children_of
 
 WITH_GATE = {"togate": "meta mark set 0x00000001\n",
              "dns": "meta l4proto @transports th dport 53 meta mark set 0x00000001 accept\n",
-             "foreign": "meta l4proto @transports meta mark set 0x00000001 goto sockets\n\t\tdrop\n"}
+             "foreign": "tcp flags syn / fin,syn,rst,ack meta mark set 0x00000001 goto listeners\n\t\t"
+                        "meta l4proto @transports meta mark set 0x00000001 goto sockets\n\t\tdrop\n"}
 WITHOUT_GATE = {"togate": "meta l4proto tcp reject with tcp reset\n\t\treject with icmpx admin-prohibited\n", "dns": "", "foreign": "drop\n"}
 
 

@@ -365,6 +365,54 @@ static int connect_8000(void *data) {
     return fd >= 0 && recv(fd, &byte, 1, 0) == 1 ? 0 : 1;
 }
 
+static unsigned long resets_sent(void) {
+    char text[4096] = "";
+    int fd = open("/proc/self/net/snmp", O_RDONLY | O_CLOEXEC);
+    unsigned long resets = 0;
+    if (read(fd, text, sizeof(text) - 1) < 0) _exit(90);
+    close(fd);
+    char *values = strstr(strstr(text, "Tcp:") + 4, "Tcp:");
+    sscanf(values, "Tcp: %*u %*u %*u %*d %*u %*u %*u %*u %*u %*u %*u %*u %*u %lu", &resets);
+    return resets;
+}
+
+// Again by the same port, after the gate has closed first.
+static int connect_53_twice(void *data) {
+    struct sockaddr_in from = {.sin_family = AF_INET, .sin_port = htons(45000)}, to = {.sin_family = AF_INET, .sin_port = htons(53)};
+    (void)data;
+    from.sin_addr.s_addr = to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    for (int i = 0; i < 2; i++) {
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
+        struct timeval most = {.tv_sec = 5};
+        char byte;
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof(most));
+        if (bind(fd, (struct sockaddr *)&from, sizeof(from)) < 0) return 1;
+        if (connect(fd, (struct sockaddr *)&to, sizeof(to)) < 0) return 2 + i;
+        if (recv(fd, &byte, 1, 0) != 0) return 4;
+        close(fd);
+    }
+    return resets_sent() == 0 ? 0 : 5; // it would be tried again, after 10 ms or 1 s
+}
+
+static void test_port_is_used_again(void **state) {
+    struct lab lab;
+    (void)state;
+    lab_start(&lab, runner, inside, NULL);
+    lab_gate(&lab);
+    pid_t client = lab_inside(&lab, false, connect_53_twice, NULL);
+    for (int i = 0; i < 2; i++) {
+        if (!lab_readable(lab.sockets[IPC_SOCKET_TCP4], 2000)) break;
+        int fd = accept4(lab.sockets[IPC_SOCKET_TCP4], NULL, NULL, SOCK_CLOEXEC);
+        shutdown(fd, SHUT_WR);
+        char byte;
+        recv(fd, &byte, 1, 0); // until the client has closed too
+        close(fd);
+    }
+    assert_int_equal(lab_reap(client), 0);
+    lab_stop(&lab);
+}
+
 static void test_loopback_ports(void **state) {
     static const char *const loopbacks[] = {"127.0.0.1", "::1"};
     struct ipc_ports opened = {.count = 2, .ports = {8000, 9000}}, closed = {0};
@@ -576,6 +624,11 @@ static int packet_sockets(void *data) {
     return lines - 1; // without the heading
 }
 
+static int unanswered(void *data) {
+    (void)data;
+    return lab_connect("93.184.216.34", 443, 200) == -ETIMEDOUT ? 0 : 1;
+}
+
 // Told of the end, it goes with its gate, or at once without one; the kernel closes what is slow to close.
 static void test_end(void **state) {
     struct lab lab;
@@ -583,14 +636,18 @@ static void test_end(void **state) {
     for (int with_gate = 0; with_gate < 2; with_gate++) {
         lab_start(&lab, runner, inside, NULL);
         if (with_gate) lab_gate(&lab);
-        assert_int_equal(channel_send(lab.main, IPC_KEEPER_END, NULL, 0, NULL, 0), 0);
-        usleep(100000);
-        assert_int_equal(waitpid(lab.keeper, NULL, WNOHANG), with_gate ? 0 : lab.keeper);
+        int lock = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        assert_int_equal(channel_send(lab.main, IPC_KEEPER_END, NULL, 0, &lock, with_gate), 0);
+        close(lock);
         if (with_gate) {
+            usleep(100000);
+            assert_int_equal(waitpid(lab.keeper, NULL, WNOHANG), 0);
             assert_int_equal(lab_inside_run(&lab, false, packet_sockets, NULL), 1);
             lab_gate_lose(&lab);
-            assert_int_equal(lab_reap(lab.keeper), 0);
         }
+        assert_int_equal(lab_reap(lab.keeper), 0);
+        // Its rules have not become the refusing ones: nobody is there to be refused.
+        if (with_gate) assert_int_equal(lab_inside_run(&lab, false, unanswered, NULL), 0);
         int left = 1;
         for (int i = 0; i < 100 && left > 0; i++) {
             if (i > 0) usleep(20000);
@@ -623,7 +680,7 @@ static const struct CMUnitTest tests[] = {
     TEST(test_echo_is_held), TEST(test_other_protocols_fail_at_once), TEST(test_udp), TEST(test_udp_mtu), TEST(test_local_services),
     TEST(test_loopback_ports), TEST(test_listeners_cannot_be_reached_or_stolen), TEST(test_flushed_rules_reach_nothing),
     TEST(test_mappings_are_replayed), TEST(test_new_gate_gets_nothing_stale), TEST(test_wrong_identity_is_refused),
-    TEST(test_first_gate_with_the_start), TEST(test_end),
+    TEST(test_first_gate_with_the_start), TEST(test_end), TEST(test_port_is_used_again),
 };
 
 int main(void) {

@@ -116,7 +116,12 @@ static void unread(uid_t runner, bool upload) {
         int sandbox = lab_accept(&lab, "93.184.216.34", 443);
         relay_prepare(sandbox);
         struct ipc_buffers small = {0}; // as the gate does when there are many
-        if (i == LARGE) assert_int_equal(channel_send(lab.gate, IPC_BUFFERS, &small, sizeof(small), NULL, 0), 0);
+        if (i == LARGE) {
+            struct channel_message set;
+            assert_int_equal(channel_send(lab.gate, IPC_BUFFERS, &small, sizeof(small), NULL, 0), 0);
+            assert_int_equal(lab_wait_gate(&lab, &set), 1); // and not another before they are
+            assert_int_equal(set.type, IPC_BUFFERS);
+        }
         assert_int_equal(read(signals[0], &byte, 1), 1);
         assert_non_null(dial_start(base, &loopback, 1, lab_port(listener), &options, dial_over, &dialled));
         event_base_dispatch(base);

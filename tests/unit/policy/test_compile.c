@@ -466,20 +466,22 @@ static void enum_names(void **state) {
     assert_string_equal(policy_protocol_name(POLICY_TCP), "tcp");
 }
 
+// What is said about the whole is not lost among what is said about many rules.
 static void warnings_can_be_read(void **state) {
-    struct policy_model *model = policy_model_new(POLICY_DIALECT_NATIVE);
+    struct policy_model *model = policy_model_new(POLICY_DIALECT_E2B);
     struct policy_warnings warnings = {0};
     struct policy *policy;
     struct error err = {0};
-    char range[32];
+    bool whole = false;
     (void)state;
-    for (int i = 0; i < POLICY_WARNINGS_MAX + 7; i++) {
-        snprintf(range, sizeof(range), "8.8.%d.0/24", i);
-        fixture_add(model, false, &(struct entry_words){.what = range}, "deny");
-    }
+    model->base_allow = true;
+    for (int i = 0; i < POLICY_WARNINGS_MAX + 9; i++)
+        fixture_add(model, true, &(struct entry_words){.what = i % 2 ? "a.example" : "b.example"}, "allowOut");
     assert_int_equal(policy_compile(model, NULL, NULL, 0, 1, &policy, &warnings, &err), 0);
+    for (size_t i = 0; i < warnings.count; i++) whole |= strstr(warnings.lines[i], "allowOut alone is not an allow list") != NULL;
+    assert_true(whole);
     assert_int_equal(warnings.count, POLICY_WARNINGS_MAX);
-    assert_int_equal(warnings.more, 7);
+    assert_int_equal(warnings.more, 8);
     policy_warnings_done(&warnings);
     policy_free(policy);
     policy_model_free(model);
