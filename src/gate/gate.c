@@ -49,7 +49,7 @@ void gate_buffers(struct gate *gate) {
     // If it is not taken now, the next change tries again.
     if (channel_send(gate->keeper, IPC_BUFFERS, &message, sizeof(message), NULL, 0) < 0) return;
     gate->small_buffers = small;
-    gate->buffers_told++;
+    gate->buffers_asked++;
 }
 
 void gate_pause(struct gate *gate, bool paused) {
@@ -230,7 +230,7 @@ static void gate_keeper_readable(evutil_socket_t fd, short what, void *data) {
     struct channel_message message;
     int rc;
     while ((rc = channel_receive(fd, gate_buffer, sizeof(gate_buffer), &message)) == 1) {
-        gate->buffers_set += message.type == IPC_BUFFERS;
+        gate->buffers_asked -= message.type == IPC_BUFFERS && gate->buffers_asked > 0;
         channel_message_close(&message);
     }
     syn_readmit(gate);

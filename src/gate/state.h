@@ -148,7 +148,7 @@ struct gate {
     struct meter_bucket connection_rate;
     struct h2_budget h2_budget;
     bool small_buffers;          // what the keeper was told last
-    unsigned buffers_told, buffers_set; // how often it was told, and has said that it is so
+    unsigned buffers_asked;      // of that it has not yet said that it is so
     struct exchange_table *exchanges;
     struct event *exchange_sweep;
     struct event *rest;          // timer of gate_rest
@@ -212,7 +212,6 @@ void syn_readmit(struct gate *gate);                     // they are
 void syn_pass(struct flow *flow);                        // admitted and accepted: relays, or reads first bytes
 void syn_refuse(struct flow *flow, int error);           // answers it as the real dial was: reset or ICMP error
 void syn_accept(evutil_socket_t fd, short what, void *data);
-
 bool syn_is_open(struct gate *gate, struct policy_request request); // allowed even for bytes that show nothing
 void syn_rejudge(struct flow *flow);                     // while it is dialled: may end it
 

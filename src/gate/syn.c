@@ -39,7 +39,7 @@ void syn_admit(struct flow *flow) {
         return;
     }
     // A socket keeps the buffers that it was connected with: not before they are small, where they have to be.
-    if (flow->gate->small_buffers && flow->gate->buffers_set != flow->gate->buffers_told) return;
+    if (flow->gate->small_buffers && flow->gate->buffers_asked > 0) return;
     if (ip_packet_parse(opening->syn, opening->syn_len, &packet) != WIRE_OK) return;
     ip_packet_checksum(&packet);
     refusal_send_raw(flow->gate, &flow->destination, packet.bytes, packet.len);
