@@ -349,6 +349,7 @@ void run_restart(struct run *run, enum role_kind dead) {
         role_stop(&run->roles[ROLE_VAULT], 0);
         return;
     }
+    run->cut_off = true;
     if (!run->log_failed) fprintf(stderr, "penstock: %s; the sandbox has no network from here\n", err.text);
     role_stop(&run->roles[ROLE_GATE], 0);
     // Without its keeper nothing would answer the sandbox's connections: they would hang.

@@ -41,6 +41,7 @@ struct run {
     uint64_t in_force;               // generation of the last policy that a gate said it has
     uint64_t bytes_out;              // of the sandbox, as its gates have told
     unsigned restarts, gates;        // gates: that have been begun
+    bool cut_off;                    // it has no network any more, whatever its policy says
     bool prepared, log_failed, gate_started, resolver_ready, probed;
     int status;
 };

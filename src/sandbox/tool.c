@@ -268,6 +268,9 @@ static int conclude(struct tool_process *process, int r, int status, struct erro
     if (read(process->faults[0], &fault, sizeof(fault)) == (ssize_t)sizeof(fault))
         return error_set(err, fault.code, "%s", fault.err.text);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return 0;
+    if (WIFSIGNALED(status))
+        return error_set(err, -EIO, "%s was ended by signal %d (%s): %.800s", name, WTERMSIG(status), strsignal(WTERMSIG(status)),
+                         last_line(process));
     return error_set(err, -EIO, "%s: %.800s", name, last_line(process));
 }
 

@@ -10,6 +10,7 @@ import time
 import engine
 import zone
 from node import IMAGE, PATIENCE, https, node, probe, root_only  # noqa: F401 (a fixture)
+from test_death import children_of
 
 ALTERNATIONS = 120
 NAMED = {"allowOut": ["v4.example"], "denyOut": ["0.0.0.0/0", "::/0"]}
@@ -192,3 +193,17 @@ def test_metrics(node):
     for thread in threads:
         thread.join(PATIENCE)
     assert all(value >= before.get(key, 0) for key, value in samples(node).items() if key.split("{")[0].endswith("_total")), "one fell"
+
+
+@root_only
+def test_a_sandbox_that_has_lost_its_network_takes_no_rules(node):
+    """What keeps its namespace died: closed for good, and not as if the new rules were in force."""
+    sandbox = node.create(network=NAMED)
+    shim, = [pid for pid, text in engine.processes().items() if text.startswith("penstock @shim ") and sandbox in text]
+    keeper, = [pid for pid, words in children_of(shim).items() if words[1] == "@keeper"]
+    os.kill(keeper, 9)
+    deadline = time.monotonic() + PATIENCE
+    while (answer := node.call("PUT", f"/sandboxes/{sandbox}/network", NAMED)).status == 204 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert answer.status == 500 and "has no network any more" in answer.text, answer
+    assert not probe(node, sandbox, {"v4.example": https("v4.example")})
