@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -143,6 +144,16 @@ static const char *run_log_number(const char *log) {
     return strcmp(log, "/dev/stderr") == 0 ? "2" : NULL;
 }
 
+// A disk that was full has left a part of a line: it ends here, and ours are whole.
+static void run_end_line(int fd) {
+    char path[32], last;
+    struct stat status;
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    if (fstat(fd, &status) < 0 || !S_ISREG(status.st_mode) || status.st_size == 0) return;
+    AUTO_CLOSE int again = open(path, O_RDONLY | O_CLOEXEC);
+    if (pread(again, &last, 1, status.st_size - 1) == 1 && last != '\n') (void)!write(fd, "\n", 1); // what fails will fail again
+}
+
 // "FILE" or "fd:N". 0 and the descriptor (-1: no log).
 static int run_open_log(const char *log, int *ret_fd, struct error *err) {
     uint64_t number;
@@ -164,6 +175,7 @@ static int run_open_log(const char *log, int *ret_fd, struct error *err) {
         int follow = strncmp(log, "/dev/", 5) == 0 ? 0 : O_NOFOLLOW;
         *ret_fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | follow, 0600);
         if (*ret_fd >= 0) fcntl(*ret_fd, F_SETFL, O_APPEND);
+        if (*ret_fd >= 0) run_end_line(*ret_fd);
     }
     if (*ret_fd >= 0) return 0;
     const char *why = errno == ENOENT ? "its folder does not exist" : strerror(errno);

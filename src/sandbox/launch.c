@@ -159,8 +159,11 @@ int launch_prepare(struct launch *launch, const struct sandbox_spec *spec, struc
         memory_file("penstock-init", sandbox_init_image, (size_t)(sandbox_init_image_end - sandbox_init_image));
     launch->options = prepare_options(launch);
     launch->arguments = prepare_arguments(launch);
-    if (!launch->environment || launch->init < 0 || launch->options < 0 || launch->arguments < 0)
-        return error_set(err, -ENOMEM, "no memory files for the sandbox's start; free some memory");
+    const int files[] = {launch->init, launch->options, launch->arguments, launch->environment ? 0 : -ENOMEM};
+    for (size_t i = 0; i < ARRAY_LENGTH(files); i++)
+        if (files[i] < 0)
+            return error_set(err, files[i], "no memory files for the sandbox's start: %s; free some memory, or raise the limit of a "
+                             "file's size (ulimit -f)", strerror(-files[i]));
     return 0;
 }
 
@@ -232,6 +235,7 @@ static void execute(const struct launch *launch, const struct launch_child *chil
 _Noreturn void launch_run(const struct launch *launch, const struct launch_child *child) {
     struct error err = {{0}};
     signal(SIGPIPE, SIG_DFL); // ignored by penstock, not by the command
+    signal(SIGXFSZ, SIG_DFL);
     signal(SIGCHLD, SIG_DFL);
     int error = fcntl(2, F_DUPFD_CLOEXEC, 3);
     dup2(child->messages, 2);

@@ -15,6 +15,7 @@
 #include <signal.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -26,6 +27,7 @@
 #include "sandbox/interpreter.h"
 #include "sandbox/launch.h"
 #include "sandbox/report.h"
+#include "sandbox/tool.h"
 
 #define START_TIMEOUT_US UINT64_C(60000000)
 #define MESSAGES_MAX 4096
@@ -38,6 +40,7 @@ struct sandbox_process {
     int messages;      // from standard error of all until the command runs; -1: it does
     int exited;        // wait status of the command, or -1
     int stopped;       // signal that stopped the command, or 0
+    bool adopting;     // what bubblewrap leaves is our child
     struct launch launch;
 };
 
@@ -123,12 +126,43 @@ static int execute_failed(const struct launch *launch, int error, struct error *
     return error_set(err, -EACCES, "\"%s\" cannot be executed in the sandbox: %s", spec->argv[0], strerror(error));
 }
 
+// While it makes a sandbox what it leaves is ours: without it, its child would wait for ever, with our standard error.
+static void adopt_orphans(struct sandbox_process *process, bool adopt) {
+    process->adopting = adopt;
+    prctl(PR_SET_CHILD_SUBREAPER, adopt, 0, 0, 0);
+}
+
+static void end_orphans(void) {
+    struct buf text = BUF_INIT;
+    char path[64], name[16], *place = NULL;
+    char *rest = tool_children(&text) ? text.data : NULL;
+    for (char *one = rest ? strtok_r(rest, " ", &place) : NULL; one; one = strtok_r(NULL, " ", &place)) {
+        struct buf comm = BUF_INIT;
+        pid_t pid = (pid_t)strtol(one, NULL, 10);
+        snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+        bool ours = pid > 0 && buf_read_file(&comm, path, sizeof(name)) == 0 && comm.data && strcmp(comm.data, "bwrap\n") == 0;
+        buf_done(&comm);
+        if (!ours) continue;
+        kill(pid, SIGKILL); // our child until we wait for it
+        waitpid(pid, NULL, 0);
+    }
+    buf_done(&text);
+}
+
+static int helper_failed(const struct sandbox_process *process, struct error *err) {
+    siginfo_t info = {0};
+    waitid(P_PIDFD, (id_t)process->helper_pidfd, &info, WEXITED | WNOHANG | WNOWAIT);
+    return error_set(err, -EIO, "the sandbox cannot be set up: bubblewrap was ended by signal %d (%s); run it again", info.si_status,
+                     strsignal(info.si_status));
+}
+
 // Waits for the report that decides.
 static int await_command(struct sandbox_process *process, const struct launch *launch, int messages,
                          struct error *err) {
     for (uint64_t end = clock_us() + START_TIMEOUT_US; clock_us() < end;) {
-        struct pollfd ready = {.fd = process->reports, .events = POLLIN};
-        if (poll(&ready, 1, 1000) <= 0) continue;
+        struct pollfd ready[] = {{.fd = process->reports, .events = POLLIN}, {.fd = process->helper_pidfd, .events = POLLIN}};
+        if (poll(ready, ARRAY_LENGTH(ready), 1000) <= 0) continue;
+        if (!ready[0].revents) return helper_failed(process, err); // while somebody has the other end
         int value = 0, kind = take_report(process, &value);
         if (kind == SANDBOX_REPORT_STARTED) return 0;
         if (kind == SANDBOX_REPORT_FAILED) return execute_failed(launch, value, err);
@@ -193,6 +227,7 @@ int sandbox_process_begin(struct sandbox_process *process, int user_namespace, i
     if (r < 0) return error_set(err, r, "no channel to the sandbox: %s", strerror(-r));
     process->messages = messages[0];
     child.messages = messages[1];
+    adopt_orphans(process, true);
     process->helper = fork_helper(&process->launch, &child);
     close(child.status);
     close(messages[1]);
@@ -208,6 +243,7 @@ int sandbox_process_release(struct sandbox_process *process, struct error *err) 
     int r = await_command(process, &process->launch, process->messages, err);
     close(TAKE_FD(process->messages));
     launch_done(&process->launch);
+    if (r == 0) adopt_orphans(process, false);
     return r;
 }
 
@@ -285,6 +321,7 @@ void sandbox_process_free(struct sandbox_process *process) {
         syscall(SYS_pidfd_send_signal, process->helper_pidfd, SIGKILL, NULL, 0);
         waitid(P_PIDFD, (id_t)process->helper_pidfd, &info, WEXITED); // -ECHILD if the caller has waited for it
         close(process->helper_pidfd);
+        if (process->adopting) end_orphans();
     }
     mem_close_pointer(&process->command_pidfd);
     mem_close_pointer(&process->reports);

@@ -178,8 +178,7 @@ static _Noreturn void run_child(const struct tool_process *process) {
 
 // ---- the parent ----
 
-// The numbers of our children, each between two blanks. False: they are not known (the kernel has no CONFIG_PROC_CHILDREN).
-static bool read_children(struct buf *text) {
+bool tool_children(struct buf *text) {
     buf_append(text, " ", 1);
     bool known = buf_read_file(text, "/proc/thread-self/children", TOOL_CHILDREN_SIZE) == 0;
     buf_append(text, "", 1);
@@ -191,7 +190,7 @@ static size_t count_left(const char *before, pid_t known) {
     struct buf now = BUF_INIT;
     char word[32], *place = NULL;
     size_t count = 0;
-    char *rest = read_children(&now) ? now.data : NULL;
+    char *rest = tool_children(&now) ? now.data : NULL;
     for (char *one = rest ? strtok_r(rest, " ", &place) : NULL; one; one = strtok_r(NULL, " ", &place)) {
         pid_t pid = (pid_t)strtol(one, NULL, 10);
         snprintf(word, sizeof(word), " %.20s ", one);
@@ -296,7 +295,7 @@ int tool_start(const struct tool *tool, struct tool_process **ret_process, struc
         return r;
     }
     fcntl(process->words[0], F_SETFL, O_NONBLOCK);
-    process->orphans = tool->orphans && read_children(&process->before);
+    process->orphans = tool->orphans && tool_children(&process->before);
     process->pid = fork();
     if (process->pid == 0) run_child(process);
     int r = process->pid < 0 ? -errno : 0;

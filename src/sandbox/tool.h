@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+#include "base/buf.h"
 #include "base/error.h"
 
 struct tool {
@@ -35,5 +36,7 @@ void tool_stop(struct tool_process *process); // ends it by force, and frees it
 // Waits until there is something to read from fd (-1: there is none): true; or for the end, or until its time is over: false.
 bool tool_await(struct tool_process *process, int fd);
 int tool_pidfd(const struct tool_process *process); // the process keeps it
+// The numbers of the caller's children, each between two blanks. False: they are not known (the kernel has no CONFIG_PROC_CHILDREN).
+bool tool_children(struct buf *text);
 // What it leaves running is this process alone, which is not taken though it be dead.
 void tool_leaves(struct tool_process *process, pid_t pid);

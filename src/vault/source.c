@@ -92,6 +92,7 @@ static void command_exec(const char *text, int output, pid_t parent) {
     if (getppid() != parent) _exit(126); // it has ended before
     setsid();
     signal(SIGPIPE, SIG_DFL);
+    signal(SIGXFSZ, SIG_DFL);
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null < 0 || dup2(null, 0) < 0 || dup2(output, 1) < 0 || dup2(null, 2) < 0) _exit(126);
     if (syscall(SYS_close_range, 3U, ~0U, 0) < 0) _exit(126);

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 
 import pytest
@@ -192,6 +193,36 @@ def test_log_to_a_descriptor(box):
     with open(reader, encoding="utf-8") as file:
         lines = [json.loads(line) for line in file]
     assert result.code == 7 and "base_denied" in [line["reason"] for line in lines], (result, lines)
+
+
+def test_log_to_a_closed_descriptor(box):
+    box.program, program = "/bin/sh", box.program
+    try:
+        result = box.raw("-c", 'exec "$@" >&-', "sh", program, "run", "--log", "fd:1", "--", "true")
+    finally:
+        box.program = program
+    assert result.code == 125 and "fd:1" in result.err, result
+
+
+def test_log_goes_on_after_a_part_of_a_line(box):
+    """What a disk that was full has left spoils no line of ours."""
+    path = box.file("torn.log", '{"time":"2026-11-30T')
+    result = box.raw("run", "--log", path, "--", "curl", "-sS", "https://both.example/")
+    with open(path, encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    assert result.code == 6 and len(lines) > 1 and all(json.loads(line)["event"] == "decision" for line in lines[1:]), lines
+
+
+def test_no_room_by_a_limit(box):
+    """RLIMIT_FSIZE is an error like a full disk: said, and the command still dies of it by itself."""
+    box.program, program = "/bin/bash", box.program
+    try:
+        result = box.raw("-c", 'ulimit -f 4; exec "$@"', "sh", program, "run", "--", "true")
+        inside = box.raw("-c", 'ulimit -f 64; exec "$@"', "sh", program, "run", "--", "sh", "-c", "head -c 200000 /dev/zero >/tmp/file")
+    finally:
+        box.program = program
+    assert result.code == 125 and "File too large" in result.err, result
+    assert inside.code == 128 + signal.SIGXFSZ, inside
 
 
 def test_summary_of_denied_destinations(box):

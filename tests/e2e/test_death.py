@@ -326,3 +326,25 @@ def open_files():
         except OSError:  # it has just ended
             continue
     return count
+
+
+def test_bubblewrap_dies_while_it_makes_a_sandbox(box):
+    """Whenever that is: said at once, and its child does not stay."""
+    before = leftovers()
+    codes = set()
+    for turn in range(60):
+        process = box.popen(box.arguments(POLICY, ["true"]), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        found, end = [], time.monotonic() + 5
+        while not found and process.poll() is None and time.monotonic() < end:
+            found = [pid for pid, words in children_of(process.pid).items() if words[0] == "bwrap"]
+        time.sleep(turn * 0.00003)
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        err = process.communicate(timeout=END_SECONDS)[1]
+        codes.add(process.returncode)
+        assert process.returncode in (0, 125, 137) and (process.returncode != 125 or b"penstock: " in err), (process.returncode, err)
+    assert 125 in codes
+    assert_nothing_left(before)
