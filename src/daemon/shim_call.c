@@ -136,7 +136,7 @@ static void shim_call_policy(struct shim_peer *peer, uint32_t id, const json_t *
     static const struct timeval patience = {.tv_usec = SHIM_UPDATE_US % 1000000, .tv_sec = SHIM_UPDATE_US / 1000000};
     int rc = shim->updating ? error_set(&err, -EBUSY, "another update is under way; try again") : 0;
     if (rc == 0 && shim->run.cut_off)
-        rc = error_set(&err, -EIO, "the sandbox has no network any more: the process that kept it died; fork the sandbox, or create another");
+        rc = error_set(&err, -EIO, "the sandbox has no network any more: a process of it died, or its log cannot be written; fork it, or create another");
     if (rc == 0) rc = shim_policy_read(object, shim->spec.type, &policy, &err);
     if (rc == 0) shim->update_us = clock_us();
     if (rc == 0) rc = shim_update(shim, &policy, json_is_true(json_object_get(object, "keep")), &err);

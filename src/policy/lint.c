@@ -226,11 +226,10 @@ static void check_private(const struct lint *lint, uint32_t index) {
                                      .address = address ? &entry->prefix.addr : &loopback,
                                      .port = entry->port_count ? entry->ports[0].first : 443};
     if (policy_decide(lint->policy, &request).verdict != POLICY_DENY) return;
-    warn_of_rule(lint, "%s: rule \"%s\" can never match: private addresses are blocked; %s",
-                        rule_source(lint, index), rule_text(lint, index),
-                        lint->model->dialect == POLICY_DIALECT_NATIVE
-                            ? "add private: true to the entry, or use --allow-private"
-                            : "set block_private_ips to false");
+    warn_of_rule(lint, "%s: rule \"%s\" can never match: private addresses are blocked; %s", rule_source(lint, index),
+                 rule_text(lint, index),
+                 lint->model->dialect == POLICY_DIALECT_NATIVE ? "add private: true to the entry, or use --allow-private"
+                 : "set block_private_ips to false");
 }
 
 // Ranges that do something else than they seem to.
@@ -239,10 +238,10 @@ static void check_range(const struct lint *lint, uint32_t index) {
     if (entry->kind != POLICY_ENTRY_CIDR || lint->model->dialect == POLICY_DIALECT_E2B) return;
     if (tables_names_loopback(entry) && entry->port_count == 0)
         warn_of_rule(lint, "%s: rule \"%s\" opens nothing of the host's loopback: name the ports that the "
-                                            "sandbox's loopback is to hand over", rule_source(lint, index), rule_text(lint, index));
+                     "sandbox's loopback is to hand over", rule_source(lint, index), rule_text(lint, index));
     if (entry->prefix.length == 0 && lint->model->block_private)
         warn_of_rule(lint, "%s: rule \"%s\" opens private addresses and metadata services too; to keep them "
-                                            "closed use --network all (base: allow)", rule_source(lint, index), rule_text(lint, index));
+                     "closed use --network all (base: allow)", rule_source(lint, index), rule_text(lint, index));
 }
 
 // "--allow 2001:db8::1:443": without brackets the last group is part of the address.
@@ -255,8 +254,8 @@ static void check_brackets(const struct lint *lint, uint32_t index) {
     const char *host = source + strcspn(source, " ") + 1;
     for (size_t i = 0; i < ARRAY_LENGTH(ports); i++)
         if (strcmp(colon, ports[i]) == 0)
-            warn_of_rule(lint, "%s: \"%s\" is all address, on port 443; if %s is the port, write [%.*s]%s",
-                                source, host, colon + 1, (int)(colon - host), host, colon);
+            warn_of_rule(lint, "%s: \"%s\" is all address, on port 443; if %s is the port, write [%.*s]%s", source, host,
+                         colon + 1, (int)(colon - host), host, colon);
 }
 
 static bool named_tcp(const struct lint *lint, const struct policy_entry *entry) {
@@ -283,9 +282,8 @@ static int check_allow(const struct lint *lint, uint32_t index) {
         return never_matches(lint, index, BLOCK_NONE, "leave dns: {names: real} out: no bytes are read of it, so without a "
                                                       "synthetic address its name is never seen");
     if (entry->kind == POLICY_ENTRY_WILDCARD && entry->name[0] && name_is_public_suffix(entry->name))
-        warn_of_rule(lint,
-                            "%s: \"*.%s\" allows every name that anybody registers under %s; name the domains you need",
-                            rule_source(lint, index), entry->name, entry->name);
+        warn_of_rule(lint, "%s: \"*.%s\" allows every name that anybody registers under %s; name the domains you need",
+                     rule_source(lint, index), entry->name, entry->name);
     return 0;
 }
 
@@ -314,13 +312,11 @@ static void check_deny(const struct lint *lint, uint32_t index) {
     if (e2b && deny->both_families) return;
     uint32_t allow = allow_over_deny(lint, deny);
     if (allow != BLOCK_NONE)
-        warn_of_rule(lint, "%s: rule \"%s\" never matches: rule \"%s\" (%s) wins over it; remove it",
-                            rule_source(lint, rule), rule_text(lint, rule), rule_text(lint, allow),
-                            rule_source(lint, allow));
+        warn_of_rule(lint, "%s: rule \"%s\" never matches: rule \"%s\" (%s) wins over it; remove it", rule_source(lint, rule),
+                     rule_text(lint, rule), rule_text(lint, allow), rule_source(lint, allow));
     else if (!header->base_allow || (e2b && header->rule_deny_all != BLOCK_NONE))
-        warn_of_rule(lint,
-                            "%s: rule \"%s\" is needless: what no entry allows is denied anyway; remove it",
-                            rule_source(lint, rule), rule_text(lint, rule));
+        warn_of_rule(lint, "%s: rule \"%s\" is needless: what no entry allows is denied anyway; remove it",
+                     rule_source(lint, rule), rule_text(lint, rule));
 }
 
 // A guardrail closes the host of a binding; an E2B rule opens nothing.
