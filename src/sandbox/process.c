@@ -149,9 +149,11 @@ static void end_orphans(void) {
     buf_done(&text);
 }
 
-static int helper_failed(const struct sandbox_process *process, struct error *err) {
+// bubblewrap has ended while its child has the other end of the socket.
+static int helper_failed(const struct sandbox_process *process, int messages, struct error *err) {
     siginfo_t info = {0};
     waitid(P_PIDFD, (id_t)process->helper_pidfd, &info, WEXITED | WNOHANG | WNOWAIT);
+    if (info.si_code == CLD_EXITED) return setup_failed(messages, err); // it has said why
     return error_set(err, -EIO, "the sandbox cannot be set up: bubblewrap was ended by signal %d (%s); run it again", info.si_status,
                      strsignal(info.si_status));
 }
@@ -162,7 +164,7 @@ static int await_command(struct sandbox_process *process, const struct launch *l
     for (uint64_t end = clock_us() + START_TIMEOUT_US; clock_us() < end;) {
         struct pollfd ready[] = {{.fd = process->reports, .events = POLLIN}, {.fd = process->helper_pidfd, .events = POLLIN}};
         if (poll(ready, ARRAY_LENGTH(ready), 1000) <= 0) continue;
-        if (!ready[0].revents) return helper_failed(process, err); // while somebody has the other end
+        if (!ready[0].revents) return helper_failed(process, messages, err);
         int value = 0, kind = take_report(process, &value);
         if (kind == SANDBOX_REPORT_STARTED) return 0;
         if (kind == SANDBOX_REPORT_FAILED) return execute_failed(launch, value, err);
